@@ -8,11 +8,11 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, watcher};
 use kube::{Client, ResourceExt as _};
+use local_hub::HubError;
 use local_hub::ocm::{self, Object};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::error::BenchError;
 use crate::fleet::{merge_status, token};
 use crate::progress::say;
 
@@ -49,7 +49,7 @@ async fn follow(client: Client, gvk: (&str, &str, &str), plural: &str) {
 }
 
 /// Reports what an object lacks.
-async fn report(client: Client, target: Object, object: DynamicObject) -> Result<(), BenchError> {
+async fn report(client: Client, target: Object, object: DynamicObject) -> Result<(), HubError> {
     let (cluster, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let (status, generation) = (&object.data["status"], object.metadata.generation);
     if !object.data["spec"]["rotation"].is_object() {

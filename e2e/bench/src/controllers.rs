@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::{LocalHub, Requests, Running, end_of};
+use local_hub::{LocalHub, Requests, Running, end_of, everything};
 
 use crate::error::BenchError;
 use crate::place::{SENTINEL, SENTINEL_CLUSTER};
@@ -115,7 +114,7 @@ impl Group {
     /// Priority and Fairness.
     pub async fn allow(hub: &LocalHub, programs: usize) -> Result<(), BenchError> {
         for name in NAMES.iter().take(programs) {
-            hub.grant_service_account(HOME, name, everything()).await?;
+            hub.grant_service_account(HOME, name, vec![everything()]).await?;
         }
         Ok(())
     }
@@ -174,21 +173,4 @@ pub fn of_controllers(requests: &Requests) -> Requests {
         request.user.starts_with(&user)
             && ![SENTINEL, SENTINEL_CLUSTER].contains(&request.namespace.as_str())
     })
-}
-
-/// Every permission.
-pub fn everything() -> Vec<PolicyRule> {
-    let any = || Some(vec!["*".to_owned()]);
-    let rule = PolicyRule {
-        api_groups: any(),
-        resources: any(),
-        verbs: vec!["*".to_owned()],
-        ..PolicyRule::default()
-    };
-    let urls = PolicyRule {
-        non_resource_urls: any(),
-        verbs: vec!["*".to_owned()],
-        ..PolicyRule::default()
-    };
-    vec![rule, urls]
 }

@@ -5,25 +5,9 @@ use local_hub::{HubError, TimedOut};
 /// Why there is no result. A result that misses a limit is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The hub does not start, or refuses an object.
-    #[error(transparent)]
+    /// The hub does not start, or refuses an object. This shows the cause as well.
+    #[error("{0:?}")]
     Hub(#[from] HubError),
-    /// A request of the benchmark fails.
-    #[error("cannot {doing}: {source}")]
-    Api {
-        /// What was to be done.
-        doing: String,
-        /// The response.
-        source: Box<kube::Error>,
-    },
-    /// A file, a socket or a process cannot be used.
-    #[error("cannot {doing}: {source}")]
-    Io {
-        /// What was to be done.
-        doing: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
     /// The controllers do not converge.
     #[error("{scenario}: {timed_out}; the end of the controllers' logs:\n{logs}")]
     NotConverged {
@@ -43,16 +27,4 @@ pub enum BenchError {
         /// What is wrong.
         problem: String,
     },
-}
-
-impl BenchError {
-    /// For a request.
-    pub fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
-        move |source| Self::Api { doing: doing.into(), source: Box::new(source) }
-    }
-
-    /// For the system.
-    pub fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
-        move |source| Self::Io { doing: doing.into(), source }
-    }
 }

@@ -6,11 +6,10 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::ByteString;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use local_hub::ServingAuthority;
 use local_hub::ocm::{self, ManagedCluster, Object, SET_LABEL, ServiceAccountToken};
+use local_hub::{HubError, ServingAuthority};
 use serde_json::{Value, json};
 
-use crate::error::BenchError;
 use crate::model::{Member, Model, Part};
 use crate::place::{SENTINEL, SENTINEL_CLUSTER};
 use crate::progress::say;
@@ -45,11 +44,7 @@ pub struct Fleet {
 
 impl Fleet {
     /// Creates a fleet, the other set, the sentinel and cluster-proxy.
-    pub async fn create(
-        client: Client,
-        size: Size,
-        without: Vec<Part>,
-    ) -> Result<Self, BenchError> {
+    pub async fn create(client: Client, size: Size, without: Vec<Part>) -> Result<Self, HubError> {
         let authority = ServingAuthority::new("first")?;
         let model =
             Model { anchors: certificates(&authority.ca_pem()), without, ..Model::default() };
@@ -128,7 +123,7 @@ impl Fleet {
     }
 
     /// Creates clusters with their addons, accounts and tokens, in no set.
-    pub async fn create_clusters(&mut self, names: &[String]) -> Result<(), BenchError> {
+    pub async fn create_clusters(&mut self, names: &[String]) -> Result<(), HubError> {
         let (client, size) = (self.client.clone(), self.size);
         let created = each(names, async |name: &String| {
             ocm::namespace(name).create(&client).await?;
@@ -150,7 +145,7 @@ impl Fleet {
     }
 
     /// Moves clusters to a set, or with an empty name out of every set, all at once.
-    pub async fn join(&mut self, names: &[String], set: &str) -> Result<(), BenchError> {
+    pub async fn join(&mut self, names: &[String], set: &str) -> Result<(), HubError> {
         let client = self.client.clone();
         let label = if set.is_empty() { Value::Null } else { json!(set) };
         let patch = json!({ "metadata": { "labels": { SET_LABEL: label } } });
@@ -164,7 +159,7 @@ impl Fleet {
     }
 
     /// Moves two clusters to each other's sets, at once.
-    pub async fn swap(&mut self, one: &str, other: &str) -> Result<(), BenchError> {
+    pub async fn swap(&mut self, one: &str, other: &str) -> Result<(), HubError> {
         let set_of =
             |model: &Model, name| model.clusters.get(name).map(|member| member.set.clone());
         let sets = (
@@ -176,7 +171,7 @@ impl Fleet {
     }
 
     /// Deletes clusters and their accounts, as an administrator does after they have left their set.
-    pub async fn forget(&mut self, names: &[String]) -> Result<(), BenchError> {
+    pub async fn forget(&mut self, names: &[String]) -> Result<(), HubError> {
         let (client, size) = (self.client.clone(), self.size);
         each(names, async |name: &String| {
             // Otherwise the syncer reports later, in another scenario, that their cluster does not exist.
@@ -191,7 +186,7 @@ impl Fleet {
     }
 
     /// Renews every cluster's lease, and changes a field of its status that nothing here reads.
-    pub async fn heartbeat(&mut self) -> Result<(), BenchError> {
+    pub async fn heartbeat(&mut self) -> Result<(), HubError> {
         self.changes += 1;
         let (client, changes) = (self.client.clone(), self.changes);
         let names: Vec<String> = self.model.clusters.keys().cloned().collect();
@@ -210,7 +205,7 @@ impl Fleet {
         &mut self,
         names: &[String],
         available: &'static str,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), HubError> {
         self.changes += 1;
         let (client, time) =
             (self.client.clone(), format!("2026-01-01T00:00:{:02}Z", self.changes % 60));
@@ -233,12 +228,12 @@ impl Fleet {
     }
 
     /// Replaces the proxy's serving certificate by a new one of the same authority.
-    pub async fn renew_leaf(&self) -> Result<(), BenchError> {
-        Ok(serving(&self.authority)?.update(&self.client).await?)
+    pub async fn renew_leaf(&self) -> Result<(), HubError> {
+        serving(&self.authority)?.update(&self.client).await
     }
 
     /// Replaces the proxy's authority. Until [`end_overlap`](Self::end_overlap), profiles publish both.
-    pub async fn replace_authority(&mut self) -> Result<(), BenchError> {
+    pub async fn replace_authority(&mut self) -> Result<(), HubError> {
         self.authority = ServingAuthority::new("next")?;
         self.renew_leaf().await?;
         self.model.anchors.extend(certificates(&self.authority.ca_pem()));
@@ -251,7 +246,7 @@ impl Fleet {
     }
 
     /// Reports new tokens of all accounts of clusters.
-    pub async fn rotate(&mut self, names: &[String]) -> Result<(), BenchError> {
+    pub async fn rotate(&mut self, names: &[String]) -> Result<(), HubError> {
         self.changes += 1;
         let (client, changes, size) = (self.client.clone(), self.changes, self.size);
         each(names, async |name: &String| {
@@ -272,14 +267,14 @@ impl Fleet {
     }
 
     /// Binds a set in a namespace.
-    pub async fn bind(&mut self, namespace: &str, set: &str) -> Result<(), BenchError> {
+    pub async fn bind(&mut self, namespace: &str, set: &str) -> Result<(), HubError> {
         ocm::create_all(&self.client, self.bindings(namespace, set)).await?;
         self.model.bindings.insert(namespace.to_owned(), set.to_owned());
         Ok(())
     }
 
     /// Deletes the binding in a namespace.
-    pub async fn unbind(&mut self, namespace: &str) -> Result<(), BenchError> {
+    pub async fn unbind(&mut self, namespace: &str) -> Result<(), HubError> {
         if let Some(set) = self.model.bindings.remove(namespace) {
             for binding in self.bindings(namespace, &set) {
                 delete(&self.client, &binding).await?;
@@ -289,7 +284,7 @@ impl Fleet {
     }
 
     /// Deletes a namespace with everything in it.
-    pub async fn delete_namespace(&mut self, namespace: &str) -> Result<(), BenchError> {
+    pub async fn delete_namespace(&mut self, namespace: &str) -> Result<(), HubError> {
         delete(&self.client, &ocm::namespace(namespace)).await?;
         self.model.bindings.remove(namespace);
         Ok(())
@@ -307,7 +302,7 @@ impl Fleet {
     }
 
     /// Changes the version and the token of the sentinel, and returns both, the latter as a hash.
-    pub async fn change_sentinel(&mut self) -> Result<(String, u64), BenchError> {
+    pub async fn change_sentinel(&mut self) -> Result<(String, u64), HubError> {
         self.changes += 1;
         let (version, token) =
             (format!("v1.0.{}", self.changes), token(SENTINEL_CLUSTER, "account-0", self.changes));
@@ -321,8 +316,8 @@ impl Fleet {
 /// Does something for each of many, concurrently.
 async fn each<T>(
     names: &[String],
-    action: impl AsyncFn(&String) -> Result<T, BenchError>,
-) -> Result<Vec<T>, BenchError> {
+    action: impl AsyncFn(&String) -> Result<T, HubError>,
+) -> Result<Vec<T>, HubError> {
     let action = &action;
     futures::stream::iter(names)
         .map(async |name| action(name).await)
@@ -386,7 +381,7 @@ fn proxy_configuration() -> Object {
 }
 
 /// The Secret with a new serving certificate, followed by its authority's, as the addon writes them.
-fn serving(authority: &ServingAuthority) -> Result<Object, BenchError> {
+fn serving(authority: &ServingAuthority) -> Result<Object, HubError> {
     let certificate = authority.issue(["proxy.example"])?;
     let gvk = ("", "v1", "Secret");
     Ok(Object::new(gvk, "secrets", Some(PROXY), "cluster-proxy-user-serving-cert")
@@ -400,7 +395,7 @@ async fn report_token(
     cluster: &str,
     account: &str,
     token: &str,
-) -> Result<(), BenchError> {
+) -> Result<(), HubError> {
     let secret = Object::new(("", "v1", "Secret"), "secrets", Some(cluster), account);
     let data = json!({ "data": { "token": ByteString(token.as_bytes().to_vec()) } });
     merge(client, &secret, &data).await?;
@@ -408,27 +403,23 @@ async fn report_token(
     merge_status(client, &ocm::managed_service_account(cluster, account), &reported).await
 }
 
-async fn merge(client: &Client, object: &Object, patch: &Value) -> Result<(), BenchError> {
+async fn merge(client: &Client, object: &Object, patch: &Value) -> Result<(), HubError> {
     let patched = object
         .api(client)
         .patch(object.name(), &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    patched.map(drop).map_err(BenchError::api(format!("change {object}")))
+    patched.map(drop).map_err(HubError::api(format!("change {object}")))
 }
 
-pub async fn merge_status(
-    client: &Client,
-    object: &Object,
-    patch: &Value,
-) -> Result<(), BenchError> {
+pub async fn merge_status(client: &Client, object: &Object, patch: &Value) -> Result<(), HubError> {
     let patched = object
         .api(client)
         .patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    patched.map(drop).map_err(BenchError::api(format!("change the status of {object}")))
+    patched.map(drop).map_err(HubError::api(format!("change the status of {object}")))
 }
 
-async fn delete(client: &Client, object: &Object) -> Result<(), BenchError> {
+async fn delete(client: &Client, object: &Object) -> Result<(), HubError> {
     let deleted = object.api(client).delete(object.name(), &DeleteParams::background()).await;
-    deleted.map(drop).map_err(BenchError::api(format!("delete {object}")))
+    deleted.map(drop).map_err(HubError::api(format!("delete {object}")))
 }

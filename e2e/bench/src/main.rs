@@ -25,6 +25,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use local_hub::HubError;
+
 use crate::bench::Bench;
 use crate::cli::Cli;
 use crate::error::BenchError;
@@ -44,7 +46,7 @@ async fn main() -> ExitCode {
 
 /// Runs the benchmark; returns whether every count is its limit.
 async fn run(cli: &Cli) -> Result<bool, BenchError> {
-    let options = cli.options().map_err(BenchError::io("find hub-addons"))?;
+    let options = cli.options().map_err(|error| HubError::io("find hub-addons", error))?;
     let (size, fails) = (options.size, options.controllers.are_own());
     let mut measurements = Vec::new();
     let outcome = match Bench::prepare(options).await {

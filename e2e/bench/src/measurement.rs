@@ -27,13 +27,6 @@ pub struct Measurement {
     pub seconds_to_next: f64,
 }
 
-impl Measurement {
-    /// One line for each count that is not the limit.
-    pub fn deviations(&self) -> Vec<String> {
-        self.limit.deviations(&self.counts)
-    }
-}
-
 /// The CPU time that processes have used since an earlier look, at which some of them may not have run yet.
 pub fn cpu_since(before: &[(u32, Usage)], now: &[(u32, Usage)]) -> f64 {
     let used = |(pid, usage): &(u32, Usage)| {

@@ -34,7 +34,11 @@ pub fn text(size: Size, measurements: &[Measurement]) -> String {
 pub fn deviations(measurements: &[Measurement]) -> Vec<String> {
     let of = |measurement: &Measurement| {
         let name = measurement.scenario.clone();
-        measurement.deviations().into_iter().map(move |line| format!("{name}: {line}"))
+        measurement
+            .limit
+            .deviations(&measurement.counts)
+            .into_iter()
+            .map(move |line| format!("{name}: {line}"))
     };
     measurements.iter().flat_map(of).collect()
 }

@@ -71,12 +71,13 @@ pub enum HubError {
 }
 
 impl HubError {
-    pub(crate) fn io(doing: impl Into<String>, source: io::Error) -> Self {
+    /// For the operating system: wraps its error with the failed operation.
+    pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
         Self::Io { doing: doing.into(), source }
     }
 
     /// For `map_err`: wraps a client's error with the failed operation.
-    pub(crate) fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+    pub fn api(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Api { doing: doing.into(), source: Box::new(source) }
     }
 }

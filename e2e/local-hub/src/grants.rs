@@ -94,15 +94,20 @@ pub(crate) async fn grant_in(
 
 /// Makes [`users::OCM`] a cluster admin.
 pub(crate) async fn grant_everything(harness: &Client, ocm: Client) -> Result<(), HubError> {
+    let ocm = Grantee::user(users::OCM, ocm);
+    bind(harness, &ocm, "local-hub:ocm", "cluster-admin", &[everything()]).await
+}
+
+/// Every permission on objects.
+#[must_use]
+pub fn everything() -> PolicyRule {
     let any = || Some(vec!["*".to_owned()]);
-    let everything = PolicyRule {
+    PolicyRule {
         api_groups: any(),
         resources: any(),
         verbs: vec!["*".to_owned()],
         ..PolicyRule::default()
-    };
-    let ocm = Grantee::user(users::OCM, ocm);
-    bind(harness, &ocm, "local-hub:ocm", "cluster-admin", &[everything]).await
+    }
 }
 
 async fn bind(

@@ -94,6 +94,7 @@ pub use cluster::Cluster;
 pub use crds::{CrdSet, Flavour};
 pub use error::{HubError, LogTail};
 pub use eventually::{Outcome, TimedOut, eventually, try_eventually};
+pub use grants::everything;
 pub use hub::{LocalHub, Snapshot};
 pub use kubectl::{Kubectl, RunningKubectl};
 pub use pods::{Pods, PodsBuilder};

@@ -1,6 +1,9 @@
-//! Ports to listen on.
+//! Ports to listen on, and what is accepted there.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
 
 use crate::{HubError, random};
 
@@ -32,6 +35,25 @@ pub(crate) fn listen(address: IpAddr) -> Result<TcpListener, HubError> {
             Err(error) => {
                 return Err(HubError::io(format!("listen on {address}, port {port}"), error));
             }
+        }
+    }
+}
+
+/// Serves each connection that is accepted, until this is dropped.
+pub(crate) async fn serve<S, A, F>(accept: impl Fn() -> A, serve: impl Fn(S) -> F)
+where
+    A: Future<Output = std::io::Result<S>>,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = accept() => match accepted {
+                Ok(connection) => drop(connections.spawn(serve(connection))),
+                // This process has too many open files: some are connections that will end.
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            },
+            Some(_) = connections.join_next() => {}
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::HubError;
+use crate::ports::serve;
 
 /// One address. Dropping it ends its connections.
 #[derive(Debug)]
@@ -29,20 +30,19 @@ impl Relay {
         let (current, freezes) = (Arc::clone(&target), frozen.clone());
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
+            let pass_on = |(client, _)| {
                 let target = *current.lock().unwrap_or_else(PoisonError::into_inner);
                 let mut frozen = freezes.subscribe();
-                connections.spawn(async move {
+                async move {
                     let mut passing = Box::pin(pass_on(client, target));
                     tokio::select! {
                         // An error means that one side is gone, which the other notices.
                         _ = &mut passing => {}
                         Ok(()) = frozen.changed() => std::future::pending().await,
                     }
-                });
-                while connections.try_join_next().is_some() {}
-            }
+                }
+            };
+            serve(|| listener.accept(), pass_on).await;
         });
         Ok(Self { address, target, frozen, _accepting: accepting })
     }

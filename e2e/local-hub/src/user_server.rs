@@ -30,7 +30,6 @@ use kube::{Client, Config};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::{HubError, LocalHub, ServingCertificate, access, ports};
@@ -153,19 +152,8 @@ impl Drop for UserServer {
 async fn serve(listener: TcpListener, acceptor: TlsAcceptor, clusters: Arc<Clusters>) {
     // It fails only outside a runtime.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(talk(stream, acceptor.clone(), Arc::clone(&clusters)));
-                }
-                // This process has too many open files: some are connections that will end.
-                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
+    let talk = |(stream, _)| talk(stream, acceptor.clone(), Arc::clone(&clusters));
+    ports::serve(|| listener.accept(), talk).await;
 }
 
 /// Serves one client, which notices failures of its connection itself.

@@ -47,7 +47,7 @@ async fn compare(lists: Flavour) {
         let compared = (group..group + 8).map(|seed| {
             let (client, crds) = (client.clone(), crds.clone());
             tokio::spawn(async move {
-                let mut sides = Sides { model: Model(Server::new(crds)), real: Real(client) };
+                let mut sides: Sides = [Box::new(Model(Server::new(crds))), Box::new(Real(client))];
                 Sequence::random(seed, LENGTH).compare(&mut sides).await
             })
         });

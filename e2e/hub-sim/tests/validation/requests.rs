@@ -70,8 +70,8 @@ impl Sequence {
         for namespace in &namespaces {
             let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
             let request = Request::new("POST", "/api/v1/namespaces").with(&body);
-            for index in 0..2 {
-                sides.get(index).send(&request).await;
+            for side in sides.iter_mut() {
+                side.send(&request).await;
             }
         }
         let list = Request::new(
@@ -79,8 +79,8 @@ impl Sequence {
             &format!("/{PROFILES}/namespaces/{}/clusterprofiles", namespaces[0]),
         );
         let mut begin = Vec::new();
-        for index in 0..2 {
-            let (_, list) = sides.get(index).send(&list).await;
+        for side in sides.iter_mut() {
+            let (_, list) = side.send(&list).await;
             begin.push(list["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
         }
         let mut seen: [BTreeMap<String, Seen>; 2] = Default::default();
@@ -91,7 +91,7 @@ impl Sequence {
             for (index, seen) in seen.iter_mut().enumerate() {
                 let known = seen.get(&key).cloned().unwrap_or_default();
                 let request = under(&template, precondition, &known);
-                let answer = sides.get(index).send(&request).await;
+                let answer = sides[index].send(&request).await;
                 note(seen, &key, &answer.1);
                 shown = format!(
                     "{} {} {:?} by {} {}",
@@ -150,7 +150,7 @@ impl Sequence {
                     .clone_into(&mut request.accept);
             }
             let expected = shown.first().map_or(0, Vec::len);
-            let events = sides.get(index).watch(&request, expected).await;
+            let events = sides[index].watch(&request, expected).await;
             let events = events.into_iter().map(|event| {
                 let object = normal((0, event["object"].clone())).1;
                 format!("{} {object}", event["type"])

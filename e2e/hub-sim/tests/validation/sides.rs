@@ -20,18 +20,8 @@ pub trait Side: Send {
     fn watch<'a>(&'a mut self, request: &'a Request, expected: usize) -> BoxFuture<'a, Vec<Value>>;
 }
 
-/// Both servers.
-pub struct Sides {
-    pub model: Model,
-    pub real: Real,
-}
-
-impl Sides {
-    /// The servers, the model first.
-    pub fn get(&mut self, index: usize) -> &mut dyn Side {
-        if index == 0 { &mut self.model } else { &mut self.real }
-    }
-}
+/// The servers, the model first.
+pub type Sides = [Box<dyn Side>; 2];
 
 pub struct Model(pub Server);
 

@@ -29,11 +29,11 @@ use super::ready::{Ready, ReadyFile};
 #[command(verbatim_doc_comment)]
 pub struct Options {
     /// A kubeconfig for the hub, with all permissions
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG", required_unless_present = "can")]
-    kubeconfig: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: PathBuf,
 
     /// An image name, and its OCI archive or a directory of static programs; can be repeated
-    #[arg(long = "image", value_name = "NAME=PATH", value_parser = image)]
+    #[arg(long = "image", value_name = "NAME=PATH", value_parser = file_of)]
     images: Vec<(String, PathBuf)>,
 
     /// A file with variables for a shell, which exists while the node is ready
@@ -43,30 +43,24 @@ pub struct Options {
     /// Also end when standard input is closed, for example because the parent process ends
     #[arg(long)]
     until_stdin_closes: bool,
-
-    /// Start nothing: succeed if this machine can run a node, and report what is missing otherwise
-    #[arg(long)]
-    can: bool,
 }
 
-pub(super) fn image(argument: &str) -> Result<(String, PathBuf), String> {
+/// A name and its file.
+pub(super) fn file_of(argument: &str) -> Result<(String, PathBuf), String> {
     match argument.split_once('=') {
         Some((name, path)) if !name.is_empty() && !path.is_empty() => {
             Ok((name.to_owned(), path.into()))
         }
-        _ => Err("expected NAME=PATH".to_owned()),
+        _ => Err("expected NAME=FILE".to_owned()),
     }
 }
 
 impl Options {
     /// Starts the node, and returns when it has ended.
     pub async fn run(self) -> Result<(), HubError> {
-        let Some(kubeconfig) = self.kubeconfig.filter(|_| !self.can) else {
-            return Pods::can_run().await;
-        };
         let mut end = End::of(self.until_stdin_closes)?;
         let ready_file = self.ready_file.as_deref().map(ReadyFile::new).transpose()?;
-        let mut builder = Pods::on_kubeconfig(&kubeconfig).await?;
+        let mut builder = Pods::on_kubeconfig(&self.kubeconfig).await?;
         for (name, path) in self.images {
             builder = builder.image(name, path);
         }

@@ -9,6 +9,7 @@ use local_hub::{
 };
 
 use super::end::{self, End};
+use super::pods::file_of;
 use super::ready::{Ready, ReadyFile};
 
 /// Files in the serving directory, named as in cluster-proxy's Secret.
@@ -50,7 +51,7 @@ pub struct Options {
     serving_dir: PathBuf,
 
     /// A cluster, and a kubeconfig with its API server; can be repeated
-    #[arg(long = "cluster", value_name = "NAME=KUBECONFIG", required = true, value_parser = cluster)]
+    #[arg(long = "cluster", value_name = "NAME=KUBECONFIG", required = true, value_parser = file_of)]
     clusters: Vec<(String, PathBuf)>,
 
     /// A file with variables for a shell, which exists while the server is ready
@@ -60,15 +61,6 @@ pub struct Options {
     /// Also end when standard input is closed, for example because the parent process ends
     #[arg(long)]
     until_stdin_closes: bool,
-}
-
-fn cluster(argument: &str) -> Result<(String, PathBuf), String> {
-    match argument.split_once('=') {
-        Some((name, kubeconfig)) if !name.is_empty() && !kubeconfig.is_empty() => {
-            Ok((name.to_owned(), PathBuf::from(kubeconfig)))
-        }
-        _ => Err("expected NAME=KUBECONFIG".to_owned()),
-    }
 }
 
 impl Options {

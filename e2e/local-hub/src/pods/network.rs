@@ -15,9 +15,9 @@ use std::time::Duration;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::task::JoinSet;
 
 use super::node::number_of;
+use crate::ports::serve;
 
 /// Timeout for connections to what is inside.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -97,47 +97,30 @@ pub(crate) async fn pass_on<F>(listener: TcpListener, connect: impl Fn() -> F)
 where
     F: Future<Output = io::Result<TcpStream>> + Send + 'static,
 {
-    // They end with this task.
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((mut near, _)) => {
-                    let connecting = connect();
-                    connections.spawn(async move {
-                        // An error on one side closes the other.
-                        if let Ok(mut far) = connecting.await {
-                            let _ = far.set_nodelay(true);
-                            let _ = near.set_nodelay(true);
-                            let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
-                        }
-                    });
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            },
-            Some(_) = connections.join_next() => {}
+    let pass_on = |(mut near, _): (TcpStream, SocketAddr)| {
+        let connecting = connect();
+        async move {
+            // An error on one side closes the other.
+            if let Ok(mut far) = connecting.await {
+                let _ = far.set_nodelay(true);
+                let _ = near.set_nodelay(true);
+                let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+            }
         }
-    }
+    };
+    serve(|| listener.accept(), pass_on).await;
 }
 
 /// Serves HTTP's CONNECT on a socket, as the API server's egress selector asks for it, with connections from inside.
 pub(crate) async fn serve_egress(listener: UnixListener, networks: Networks) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((near, _)) => {
-                    let networks = networks.clone();
-                    connections.spawn(async move {
-                        // An error closes the connection, which is what the API server reports.
-                        let _ = tunnel(near, &networks).await;
-                    });
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            },
-            Some(_) = connections.join_next() => {}
+    let answer = |(near, _)| {
+        let networks = networks.clone();
+        async move {
+            // An error closes the connection, which is what the API server reports.
+            let _ = tunnel(near, &networks).await;
         }
-    }
+    };
+    serve(|| listener.accept(), answer).await;
 }
 
 async fn tunnel(mut near: UnixStream, networks: &Networks) -> io::Result<()> {
