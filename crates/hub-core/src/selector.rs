@@ -217,35 +217,10 @@ mod tests {
     }
 
     #[test]
-    fn an_exclusive_set_picks_the_clusters_whose_label_names_it() {
-        let member = cluster(&[("cluster.open-cluster-management.io/clusterset", "prod")]);
-        for selector in [
-            json!({}),
-            json!({"selectorType": ""}),
-            json!({"selectorType": "ExclusiveClusterSetLabel"}),
-        ] {
-            let selector = parse(selector).unwrap();
-            assert!(selector.picks("prod", &member));
-            assert!(!selector.picks("dev", &member));
-            assert!(!selector.picks("prod", &cluster(&[])));
-        }
-    }
-
-    #[test]
     fn an_exclusive_set_does_not_look_at_a_label_selector_beside_it() {
         let selector =
             parse(json!({"selectorType": "ExclusiveClusterSetLabel", "labelSelector": {}}));
         assert_eq!(selector, Ok(ClusterSelector::Exclusive));
-    }
-
-    #[test]
-    fn no_label_selector_picks_nothing_and_an_empty_one_everything() {
-        let none = parse(json!({"selectorType": "LabelSelector"})).unwrap();
-        let empty = by_labels(&json!({})).unwrap();
-        for labels in [cluster(&[]), cluster(&[("a", "b")])] {
-            assert!(!none.picks("set", &labels));
-            assert!(empty.picks("set", &labels));
-        }
     }
 
     #[test]

@@ -16,8 +16,8 @@ use hub_core::profile::ObservedProfile;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::support::consumer_access::settings_of;
-use crate::support::{binding, broken, exclusive, fleet, member, with};
+use crate::support::consumer_access::{doubtful, granted, refused, settings_of};
+use crate::support::with;
 
 fn settings() -> AccessSettings {
     settings_of(&json!([{ "namespace": "team", "name": "app", "argoCD": {} }]))
@@ -25,18 +25,6 @@ fn settings() -> AccessSettings {
 
 fn key() -> ProfileKey {
     ProfileKey { namespace: "team".into(), cluster: "c1".into() }
-}
-
-fn granting() -> Fleet {
-    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
-}
-
-fn doubting() -> Fleet {
-    fleet([member("c1", "prod"), broken("prod"), binding("team", "prod")])
-}
-
-fn refusing() -> Fleet {
-    fleet([member("c1", "prod"), exclusive("prod")])
 }
 
 fn published(server: &str, ca: &str, labels: &Value) -> Option<PublishedCluster> {
@@ -76,7 +64,7 @@ fn plan(
 
 /// The Secret as it is created.
 fn created() -> Value {
-    let AccessAction::Create(object) = plan(&granting(), None, usual().as_ref()).action else {
+    let AccessAction::Create(object) = plan(&granted(), None, usual().as_ref()).action else {
         panic!("a granted cluster has no Secret")
     };
     with(object, &json!({ "metadata": { "uid": "one", "resourceVersion": "1" } }))
@@ -134,7 +122,7 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
         }]));
         let consumer = settings.consumers.iter().next().unwrap();
         assert_eq!(settings.provider_of(consumer), settings.own_provider);
-        let plan = settings.plan_cluster_secret(&granting(), &key(), None, usual().as_ref(), None);
+        let plan = settings.plan_cluster_secret(&granted(), &key(), None, usual().as_ref(), None);
         let AccessAction::Create(object) = plan.action else { panic!("{plan:?}") };
         let config: Value = serde_json::from_str(&fields(&object)["config"]).unwrap();
         assert_eq!(config["execProviderConfig"]["args"], json!([format!("--own-token={path}")]));
@@ -144,18 +132,18 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
 #[test]
 fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     let object = created();
-    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
-    let AccessAction::Delete(version) = plan(&refusing(), Some(&object), usual().as_ref()).action
+    assert_eq!(plan(&granted(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
+    let AccessAction::Delete(version) = plan(&refused(), Some(&object), usual().as_ref()).action
     else {
         panic!("it outlives the grant")
     };
     assert_eq!(version.uid, "one".into());
-    for (fleet, found) in [(doubting(), None), (refusing(), None), (doubting(), Some(&object))] {
+    for (fleet, found) in [(doubtful(), None), (refused(), None), (doubtful(), Some(&object))] {
         assert_eq!(plan(&fleet, found, usual().as_ref()).action, AccessAction::Nothing);
     }
     let without = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
     let plan = without.plan_cluster_secret(
-        &granting(),
+        &granted(),
         &key(),
         Some(&seen(&object)),
         usual().as_ref(),
@@ -172,9 +160,9 @@ fn without_an_access_provider_nothing_is_created_and_what_exists_stays() {
         "no trust anchors: the system's would be used"
     );
     for found in [None, Some(&created())] {
-        assert_eq!(plan(&granting(), found, None).action, AccessAction::Nothing);
+        assert_eq!(plan(&granted(), found, None).action, AccessAction::Nothing);
     }
-    assert!(matches!(plan(&refusing(), Some(&created()), None).action, AccessAction::Delete(_)));
+    assert!(matches!(plan(&refused(), Some(&created()), None).action, AccessAction::Delete(_)));
 }
 
 #[test]
@@ -184,11 +172,10 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
         "data": { "namespaces": STANDARD.encode("apps"), "project": STANDARD.encode("p") },
     });
     let object = with(created(), &users);
-    assert_eq!(plan(&granting(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
+    assert_eq!(plan(&granted(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
 
     let new = published("https://proxy:9092/c1", "new anchors", &json!({ "tier": "gpu" }));
-    let AccessAction::Patch(_, patch) = plan(&granting(), Some(&object), new.as_ref()).action
-    else {
+    let AccessAction::Patch(_, patch) = plan(&granted(), Some(&object), new.as_ref()).action else {
         panic!("it does not follow")
     };
     assert_eq!(patch["metadata"]["labels"]["env"], Value::Null, "the profile has it no more");
@@ -199,7 +186,7 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
     let fields = fields(&patched);
     assert!(fields["config"].contains(&STANDARD.encode("new anchors")));
     assert_eq!((&*fields["namespaces"], &*fields["project"]), ("apps", "p"));
-    assert_eq!(plan(&granting(), Some(&patched), new.as_ref()).action, AccessAction::Nothing);
+    assert_eq!(plan(&granted(), Some(&patched), new.as_ref()).action, AccessAction::Nothing);
 }
 
 #[test]
@@ -208,7 +195,7 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
     let config: Value = serde_json::from_str(&fields(&created())["config"]).unwrap();
     let pretty = STANDARD.encode(serde_json::to_string_pretty(&config).unwrap());
     let same = edit(json!({ "config": pretty }));
-    assert_eq!(plan(&granting(), Some(&same), usual().as_ref()).action, AccessAction::Nothing);
+    assert_eq!(plan(&granted(), Some(&same), usual().as_ref()).action, AccessAction::Nothing);
     let token = with(config, &json!({ "bearerToken": "secret" })).to_string();
     for data in [
         json!({ "server": STANDARD.encode("https://elsewhere") }),
@@ -218,7 +205,7 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
     ] {
         let edited = edit(data);
         let AccessAction::Patch(_, patch) =
-            plan(&granting(), Some(&edited), usual().as_ref()).action
+            plan(&granted(), Some(&edited), usual().as_ref()).action
         else {
             panic!("{edited}")
         };
@@ -232,7 +219,7 @@ fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
         "app.kubernetes.io/component": "mine", "argocd.argoproj.io/secret-type": "repository", "env": "prod",
     });
     let hostile = published("https://proxy:9092/c1", "anchors", &labels);
-    let AccessAction::Create(object) = plan(&granting(), None, hostile.as_ref()).action else {
+    let AccessAction::Create(object) = plan(&granted(), None, hostile.as_ref()).action else {
         panic!()
     };
     let shown = &object["metadata"]["labels"];
@@ -247,13 +234,13 @@ fn a_secret_of_another_owner_is_reported_and_left_alone() {
         created(),
         &json!({ "metadata": { "labels": { "hub-addons/installation": "elsewhere" } } }),
     );
-    let planned = plan(&granting(), Some(&theirs), usual().as_ref());
+    let planned = plan(&granted(), Some(&theirs), usual().as_ref());
     assert_eq!(planned.action, AccessAction::Nothing);
     assert_eq!(
         planned.findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
         [Reason::ForeignClusterSecret]
     );
-    assert_eq!(plan(&refusing(), Some(&theirs), usual().as_ref()).action, AccessAction::Nothing);
+    assert_eq!(plan(&refused(), Some(&theirs), usual().as_ref()).action, AccessAction::Nothing);
 }
 
 #[test]
@@ -272,7 +259,7 @@ fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for
         )
     };
     for found in [None, Some(&ours)] {
-        let plan = plan(&granting(), found);
+        let plan = plan(&granted(), found);
         assert_eq!(plan.action, AccessAction::Nothing);
         assert_eq!(plan.findings.len(), 1);
         let finding = &plan.findings[0];
@@ -282,7 +269,7 @@ fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for
             "{finding:?}"
         );
     }
-    let ended = plan(&refusing(), Some(&ours));
+    let ended = plan(&refused(), Some(&ours));
     assert!(
         matches!(ended.action, AccessAction::Delete(_)) && ended.findings.is_empty(),
         "{ended:?}"

@@ -3,7 +3,6 @@
 
 use hub_api::labels::{
     CLUSTER_MANAGER, CLUSTER_NAME, IS_MANAGED_SERVICE_ACCOUNT, SYNC_TO_CLUSTER_PROFILE,
-    SYNC_TO_NAMESPACES,
 };
 use hub_core::credential::index::{Refused, SyncSettings};
 use hub_core::credential::plan::CopyAction;
@@ -12,7 +11,8 @@ use hub_core::token_names::token_names;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    Arrival, World, account_key, base64, profile, scene, scene_key, scene_with, secret_key, token,
+    Arrival, World, account_key, annotated, base64, profile, scene, scene_key, scene_with,
+    secret_key, token,
 };
 use crate::support::{binding, member, with};
 
@@ -28,13 +28,6 @@ fn state(world: &World) -> State {
 /// The same with an existing copy or Secret.
 fn standing(world: &World) -> State {
     world.copy_state().unwrap()
-}
-
-fn annotated(namespaces: &str) -> Vec<Value> {
-    scene_with(
-        "ManagedServiceAccount",
-        &json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: namespaces } } }),
-    )
 }
 
 #[test]

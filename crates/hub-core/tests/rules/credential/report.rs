@@ -13,7 +13,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::credential::{
-    World, account, account_key, profile, scene, scene_key, scene_with, scene_without, stranger,
+    World, account, account_key, annotated, profile, scene, scene_key, scene_with, scene_without,
+    stranger,
 };
 use crate::support::{NOON, binding, condition, with};
 
@@ -24,13 +25,6 @@ fn told(world: &World) -> Option<Report> {
 /// Reason and message.
 fn said(objects: Vec<Value>) -> Option<(&'static str, String)> {
     told(&World::of(objects)).map(|report| (report.reason, report.message))
-}
-
-fn annotated(namespaces: &str) -> Vec<Value> {
-    scene_with(
-        "ManagedServiceAccount",
-        &json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: namespaces } } }),
-    )
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn under(object: Option<Value>, version: &Version) -> Value {
     object
 }
 
-fn raise_version(object: &mut Value) {
+pub fn raise_version(object: &mut Value) {
     let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
     object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
 }

@@ -22,6 +22,7 @@ use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
+use super::api::raise_version;
 use super::{NOON, binding, condition, exclusive, key, member, with};
 
 /// More rounds over all keys than any world needs: exceeding it means an endless loop.
@@ -128,6 +129,14 @@ pub fn scene() -> Vec<Value> {
 pub fn scene_with(kind: &str, patch: &Value) -> Vec<Value> {
     let edit = |object: Value| if object["kind"] == kind { with(object, patch) } else { object };
     scene().into_iter().map(edit).collect()
+}
+
+/// The scene with an account whose token is for these namespaces.
+pub fn annotated(namespaces: &str) -> Vec<Value> {
+    scene_with(
+        "ManagedServiceAccount",
+        &json!({ "metadata": { "annotations": { (labels::SYNC_TO_NAMESPACES): namespaces } } }),
+    )
 }
 
 /// The scene without the object of that kind.
@@ -500,9 +509,4 @@ fn token_of(secret: &Value) -> Option<String> {
     let token = STANDARD.decode(secret["data"]["token"].as_str()?).ok()?;
     let token = String::from_utf8(token).ok()?;
     ["token-of-", "rotated-"].iter().find_map(|it| Some(token.strip_prefix(it)?.to_owned()))
-}
-
-fn raise_version(object: &mut Value) {
-    let version: u64 = object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    object["metadata"]["resourceVersion"] = json!((version + 1).to_string());
 }
