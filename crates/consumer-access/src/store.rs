@@ -71,7 +71,7 @@ impl Store {
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
             manager: shared.manager.clone(),
-            work: Work::new(&host, CONTROLLER),
+            work: Work::new(&host, CONTROLLER, |key| key.namespace().unwrap_or_default().into()),
             fleet: shared.fleet.clone(),
             placements: Mutex::default(),
             settings: RwLock::new(settings),

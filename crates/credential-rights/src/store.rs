@@ -55,7 +55,7 @@ pub(crate) enum RightsKey {
     Consumer(ConsumerRole),
 }
 
-impl hub_runtime::queue::Key for RightsKey {
+impl RightsKey {
     fn namespace(&self) -> Namespace {
         match self {
             Self::Tokens => "".into(),
@@ -149,7 +149,8 @@ impl Store {
         if settings.access_rules.is_some() {
             host.metrics.declare_written(ROLES);
         }
-        let (work, fleet) = (Work::new(host, CONTROLLER), shared.fleet.clone());
+        let (work, fleet) =
+            (Work::new(host, CONTROLLER, RightsKey::namespace), shared.fleet.clone());
         let consumers = Consumers::new(settings.access_rules.clone().unwrap_or_default());
         let state = Mutex::new(RightsState { consumers, ..RightsState::default() });
         Arc::new(Self { reporter: host.reporter(CONTROLLER), settings, work, fleet, state })

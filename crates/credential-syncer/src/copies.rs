@@ -70,7 +70,7 @@ impl Objects for CopyWriter {
 
     fn plan(&self, key: &SecretKey, read: Option<&Read>) -> Planned<Self> {
         let read = read.map(|read| read.object.as_deref().and_then(|secret| observe(key, secret)));
-        let served_versions = self.store.host.served.versions();
+        let served_versions = self.store.served.versions();
         self.store.change(|fleet, state| {
             state.index.served_versions = served_versions;
             match &read {

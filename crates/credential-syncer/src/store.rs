@@ -21,6 +21,7 @@ use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_core::version::Uid;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
+use hub_process::served::ServedVersion;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
@@ -53,6 +54,7 @@ pub(crate) struct Store {
     /// The queue of accounts whose condition may have to change.
     pub(crate) accounts: Arc<Work<AccountKey>>,
     fleet: FleetCache,
+    pub(crate) served: ServedVersion,
     state: Mutex<State>,
     reach: Notify,
     has_backlog: Notify,
@@ -110,9 +112,10 @@ impl Store {
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
             copies_binding: settings.copies_binding,
-            copies: Work::new(&host, COPIES),
-            accounts: Work::new(&host, ACCOUNTS),
+            copies: Work::new(&host, COPIES, |key| key.namespace.clone()),
+            accounts: Work::new(&host, ACCOUNTS, |key| key.cluster.as_str().into()),
             fleet: shared.fleet.clone(),
+            served: shared.served.clone(),
             state: Mutex::new(State { index, ..State::default() }),
             reach: Notify::new(),
             has_backlog: Notify::new(),

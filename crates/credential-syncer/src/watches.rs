@@ -25,7 +25,8 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
         Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
     watches.watch(accounts, AccountSink { store: Arc::clone(store) });
     // A copy may name its profile in a version that is no longer served.
-    let (this, served) = (Arc::clone(store), watches.served_version());
+    store.served.watch(watches);
+    let (this, served) = (Arc::clone(store), store.served.clone());
     watches.spawn("the versions of clusterprofiles", async move {
         served.follow(|| this.queue_everything()).await;
     });

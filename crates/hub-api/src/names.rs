@@ -13,6 +13,8 @@ pub use object_names::{
     is_label_value,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use crate::text::Text;
 
 macro_rules! name_type {
@@ -187,6 +189,46 @@ pub struct SecretKey {
 impl fmt::Display for SecretKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The namespace and name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// `metadata.namespace`, empty for cluster-scoped kinds.
+    pub namespace: Text,
+    /// `metadata.name`.
+    pub name: Text,
+}
+
+impl ObjectKey {
+    /// The key of an object with this metadata.
+    #[must_use]
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        Self {
+            namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
+            name: metadata.name.as_deref().unwrap_or_default().into(),
+        }
+    }
+}
+
+impl From<&ObjectKey> for AccountKey {
+    /// A ManagedServiceAccount, or the token Secret of the same name: their namespace is the cluster's.
+    fn from(key: &ObjectKey) -> Self {
+        Self {
+            cluster: ClusterName::new(key.namespace.clone()),
+            account: AccountName::new(key.name.clone()),
+        }
+    }
+}
+
+impl From<&ObjectKey> for ProfileKey {
+    /// A ClusterProfile, which has the name of its cluster.
+    fn from(key: &ObjectKey) -> Self {
+        Self {
+            namespace: Namespace::new(key.namespace.clone()),
+            cluster: ClusterName::new(key.name.clone()),
+        }
     }
 }
 

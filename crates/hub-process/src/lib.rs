@@ -3,6 +3,7 @@
 //! - A [`controller`] says what it watches, decides and owns; a [`process`] runs several in order, from its Lease to
 //!   the last write;
 //! - [`fleet_cache`] has the hub's clusters, sets and bindings, watched once for all controllers;
+//! - [`served`] knows which version of ClusterProfile the hub serves;
 //! - [`profiles`] has the cache and the single writer of ClusterProfiles, for all owners of their parts.
 
 pub mod controller;
@@ -11,3 +12,5 @@ pub mod process;
 mod profile_cache;
 pub mod profiles;
 mod property_pace;
+pub mod served;
+mod subjects;

@@ -19,6 +19,8 @@ use tracing::{info, warn};
 use crate::controller::Controller;
 use crate::fleet_cache::FleetCache;
 use crate::profiles::Profiles;
+use crate::served::ServedVersion;
+use crate::subjects::reference;
 use hub_runtime::host::lease::{Annotations, Candidate, Claim, Election};
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::health::Health;
@@ -69,6 +71,8 @@ pub struct Shared {
     pub host: Arc<Host>,
     /// The hub's clusters, sets and bindings.
     pub fleet: FleetCache,
+    /// The version of ClusterProfile in use.
+    pub served: ServedVersion,
     /// The cache and the writer of ClusterProfiles.
     pub profiles: Arc<Profiles>,
     pub manager: ManagerName,
@@ -115,10 +119,13 @@ impl Process {
             Some(election) => election.claim(),
             None => Claim::Always,
         };
-        let host = Arc::new(Host::new(client, health, metrics, claim, clock));
+        let served = ServedVersion::default();
+        let version = served.clone();
+        let references = Arc::new(move |subject: &_| reference(subject, version.current()));
+        let host = Arc::new(Host::new(client, health, metrics, claim, clock, references));
         let fleet = FleetCache::new(bound_source, &host);
-        let profiles = Profiles::new(Arc::clone(&host), manager.clone());
-        let shared = Shared { host, fleet, profiles, manager };
+        let profiles = Profiles::new(Arc::clone(&host), manager.clone(), served.clone());
+        let shared = Shared { host, fleet, served, profiles, manager };
         Self { shared, election, controllers: Vec::new() }
     }
 

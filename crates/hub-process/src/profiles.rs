@@ -27,6 +27,7 @@ use tokio::task::yield_now;
 use crate::controller::{Controller, ProfileFollower};
 use crate::profile_cache::ProfileCache;
 use crate::property_pace::PropertyPace;
+use crate::served::ServedVersion;
 use hub_runtime::host::{Host, Watches};
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
@@ -64,6 +65,7 @@ pub struct Profiles {
     host: Arc<Host>,
     reporter: Reporter,
     manager: ManagerName,
+    served: ServedVersion,
     owners: OnceLock<Vec<Weak<dyn Controller>>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
@@ -76,12 +78,19 @@ pub struct Profiles {
 
 impl Profiles {
     /// An empty cache; [`Self::watch`] fills it.
-    pub(crate) fn new(host: Arc<Host>, manager: ManagerName) -> Arc<Self> {
-        let (reporter, queue) = (host.reporter(RESOURCE), Work::new(&host, RESOURCE));
-        let (owners, cache) = (OnceLock::new(), Mutex::default());
-        let (member_ids, pace, unread) =
-            (Mutex::default(), Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { host, reporter, manager, owners, cache, member_ids, pace, unread, queue })
+    pub(crate) fn new(host: Arc<Host>, manager: ManagerName, served: ServedVersion) -> Arc<Self> {
+        Arc::new(Self {
+            reporter: host.reporter(RESOURCE),
+            queue: Work::new(&host, RESOURCE, |key| key.namespace.clone()),
+            host,
+            manager,
+            served,
+            owners: OnceLock::new(),
+            cache: Mutex::default(),
+            member_ids: Mutex::default(),
+            pace: Mutex::default(),
+            unread: AtomicBool::new(false),
+        })
     }
 
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
@@ -104,10 +113,8 @@ impl Profiles {
             } else {
                 watch.paged(LARGE_PAGE)
             };
-            watches.watch(
-                watch.served_in(watches.served_version()),
-                ProfileSink { cached, followers },
-            );
+            self.served.watch(&watches);
+            watches.watch(watch.served_at(self.served.clone()), ProfileSink { cached, followers });
         }
     }
 
@@ -243,7 +250,7 @@ impl Objects for Profiles {
     }
 
     fn target(&self, key: &ProfileKey) -> Target {
-        let resource = self.host.served.current().resource();
+        let resource = self.served.current().resource();
         let (namespace, name) = (Some(key.namespace.as_str()), key.cluster.as_str());
         Target::of::<DynamicObject>(RESOURCE, &resource, namespace, name).managed_by(FIELD_MANAGER)
     }
@@ -283,7 +290,7 @@ impl Objects for Profiles {
         if !is_end && self.unread.load(Ordering::Relaxed) {
             return Planned::Wait(UNREAD);
         }
-        let resource = self.host.served.current().resource();
+        let resource = self.served.current().resource();
         let action = action.map(|object| without_status(&object, &resource), |patch| patch);
         Planned::Write(
             action,

@@ -16,8 +16,7 @@ use crate::host::lease::Claim;
 use crate::host::tasks::Tasks;
 use crate::observe::health::{Health, SyncState, WatchId};
 use crate::observe::metrics::Metrics;
-use crate::observe::report::{Clock, Publisher, Reporter};
-use crate::watch::served::{ServedVersion, crd};
+use crate::observe::report::{Clock, Publisher, References, Reporter};
 use crate::watch::{Lists, Sink, Watch};
 use crate::write::Writer;
 
@@ -33,8 +32,6 @@ pub struct Host {
     /// Sends writes while this process leads.
     pub writer: Writer,
     reporter: Reporter,
-    /// The version of ClusterProfile in use.
-    pub served: ServedVersion,
     clock: Clock,
     lists: Lists,
     /// The supervised tasks of the process.
@@ -51,10 +48,10 @@ impl Host {
         metrics: Metrics,
         claim: Claim,
         clock: Clock,
+        references: References,
     ) -> Self {
         let writer = Writer::new(claim, metrics.clone());
-        let served = ServedVersion::default();
-        let reporter = Reporter::new(PROGRAM, metrics.clone(), served.clone());
+        let reporter = Reporter::new(PROGRAM, metrics.clone(), references);
         let publisher = Publisher {
             client: client.clone(),
             reporter: reporter.clone(),
@@ -68,7 +65,6 @@ impl Host {
             health,
             metrics,
             writer,
-            served,
             lists: Lists::new(Some((reporter.of("watches"), Arc::clone(&clock)))),
             reporter,
             clock,
@@ -124,15 +120,6 @@ impl Watches {
     /// Watches for as long as the process runs, and makes readiness depend on it.
     pub fn watch<K: 'static>(&self, watch: Watch<K>, sink: impl Sink<K>) {
         self.start(watch, Box::new(sink));
-    }
-
-    /// The version of ClusterProfile in use. The first call starts the watch on the CRD.
-    #[must_use]
-    pub fn served_version(&self) -> ServedVersion {
-        if self.host.served.starts() {
-            self.watch(crd::watch(), crd::Versions(self.host.served.clone()));
-        }
-        self.host.served.clone()
     }
 
     /// Starts a watch that ends when the handle is dropped, so that it can be replaced.

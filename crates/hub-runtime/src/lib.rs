@@ -1,7 +1,7 @@
-//! Everything between the decisions of `hub-core` and the API server that any controller needs.
+//! Everything between the decisions of `hub-core` and the API server that any controller needs. It knows no kind of Open Cluster
+//! Management.
 //!
-//! - [`watch`] turns lists and watches into a history without lost deletes, and [`watch::served`] knows which version
-//!   of ClusterProfile the hub serves;
+//! - [`watch`] turns lists and watches into a history without lost deletes;
 //! - [`queue`] orders the keys to reconcile by priority, and [`queue::work`] runs workers on it;
 //! - [`reconciler`] is the loop of every worker: plan, write, wait for the watch;
 //! - [`written`] contains what our own writes have left and a watch has not shown yet;

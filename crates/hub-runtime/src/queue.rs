@@ -5,7 +5,6 @@
 //! lets a failing key back off without delaying the others. Work that ends a grant goes first, and no namespace
 //! occupies all workers ([`crate::flow::workers`]).
 
-mod keys;
 mod ready;
 pub mod work;
 
@@ -52,12 +51,6 @@ pub enum Outcome {
     RetryAfter(Duration),
 }
 
-/// A key of a queue.
-pub trait Key: Clone + Ord + Hash {
-    /// The namespace of the object, for sharing workers; empty if cluster-scoped.
-    fn namespace(&self) -> Namespace;
-}
-
 /// A queue of keys. All operations are short and under one lock; waiting is outside it.
 pub struct Queue<K> {
     state: Mutex<QueueState<K>>,
@@ -67,6 +60,7 @@ pub struct Queue<K> {
 }
 
 struct QueueState<K> {
+    namespace_of: fn(&K) -> Namespace,
     workers: usize,
     ready: Ready<K>,
     running: BTreeMap<K, Running>,
@@ -87,11 +81,12 @@ struct Running {
     again: Option<Priority>,
 }
 
-impl<K: Key> Queue<K> {
-    /// An empty queue for this many workers.
+impl<K: Clone + Ord + Hash> Queue<K> {
+    /// A queue for this many workers, which the namespaces of objects share; the namespace is empty if cluster-scoped.
     #[must_use]
-    pub fn new(workers: usize) -> Self {
+    pub fn new(workers: usize, namespace_of: fn(&K) -> Namespace) -> Self {
         let state = QueueState {
+            namespace_of,
             workers,
             ready: Ready::default(),
             running: BTreeMap::new(),
@@ -288,7 +283,7 @@ fn wait<K: Clone + Eq + Hash>(
     keys.entry(key.clone()).or_insert_with(|| backoff::between(min, max)).next().unwrap_or(max)
 }
 
-impl<K: Key> QueueState<K> {
+impl<K: Clone + Ord + Hash> QueueState<K> {
     /// Returns whether there is new work for a worker.
     fn add(&mut self, key: K, mut priority: Priority) -> bool {
         if let Some(running) = self.running.get_mut(&key) {
@@ -301,7 +296,7 @@ impl<K: Key> QueueState<K> {
             }
             priority = priority.min(before);
         }
-        let namespace = key.namespace();
+        let namespace = (self.namespace_of)(&key);
         self.ready.add(key, &namespace, priority)
     }
 
@@ -337,7 +332,7 @@ impl<K: Key> QueueState<K> {
 
     fn take(&mut self, now: Instant) -> Option<K> {
         let (key, priority) = self.peek(now)?;
-        let namespace = key.namespace();
+        let namespace = (self.namespace_of)(&key);
         self.ready.remove(&key, &namespace);
         let busy = Busy { namespace, priority, since: now };
         self.running.insert(key.clone(), Running { busy, again: None });
@@ -352,26 +347,11 @@ mod tests {
     use super::*;
     use crate::flow::failure_groups::SLOW;
 
-    impl Key for &'static str {
-        fn namespace(&self) -> Namespace {
-            (*self).into()
-        }
+    fn queue(workers: usize) -> Queue<&'static str> {
+        Queue::new(workers, |key| (*key).into())
     }
 
-    impl Key for i32 {
-        fn namespace(&self) -> Namespace {
-            self.to_string().as_str().into()
-        }
-    }
-
-    /// A number in a namespace.
-    impl Key for (&'static str, i32) {
-        fn namespace(&self) -> Namespace {
-            self.0.into()
-        }
-    }
-
-    impl<K: Key> Queue<K> {
+    impl<K: Clone + Ord + Hash> Queue<K> {
         async fn next(&self) -> Option<K> {
             while self.ready().await {
                 if let Some(key) = self.take(false) {
@@ -384,7 +364,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_twice_is_handed_out_once() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         queue.add("a", Priority::Update);
         queue.add("b", Priority::Update);
         queue.add("a", Priority::Update);
@@ -394,7 +374,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_added_while_a_worker_has_it_comes_again_afterwards() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.add("a", Priority::Update);
@@ -405,7 +385,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_failing_key_waits_longer_each_time_and_no_longer_than_the_bound() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         queue.add("a", Priority::Update);
         let mut waits = Vec::new();
         for _ in 0..20 {
@@ -421,7 +401,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn success_ends_the_waiting() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         for outcome in [Outcome::Retry, Outcome::Retry, Outcome::Retry, Outcome::Done] {
             queue.add("a", Priority::Update);
             let key = queue.next().await.unwrap();
@@ -437,7 +417,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_does_not_wait_for_the_next_attempt() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         queue.add("a", Priority::Update);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::RetryAfter(Duration::from_hours(1)));
@@ -451,7 +431,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_that_may_wait_waits_no_longer_than_it_was_first_to() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         let secs = Duration::from_secs;
         queue.add("refused", Priority::End);
         let key = queue.next().await.unwrap();
@@ -472,7 +452,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_key_is_held_until_it_is_done() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         assert!(!queue.holds(&"a"));
         queue.add("a", Priority::Update);
         assert!(queue.holds(&"a"), "ready");
@@ -491,7 +471,7 @@ mod tests {
         for (outcome, next) in
             [(Outcome::Retry, "ends"), (Outcome::Held, "ends"), (Outcome::Done, "starts")]
         {
-            let queue = Queue::new(8);
+            let queue = queue(8);
             queue.add("ends", Priority::End);
             let key = queue.next().await.unwrap();
             queue.add("ends", Priority::Update);
@@ -503,7 +483,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_request_leaves_its_worker_to_another_key() {
-        let queue = Queue::new(2);
+        let queue = queue(2);
         queue.add("slow", Priority::Update);
         queue.add("other", Priority::Update);
         assert_eq!(queue.next().await, Some("slow"));
@@ -515,7 +495,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_parked_key_has_no_timer_and_keeps_its_priority() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         queue.add("parked", Priority::End);
         let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Parked);
@@ -529,7 +509,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn closing_wakes_every_worker() {
-        let queue = Arc::new(Queue::<&str>::new(8));
+        let queue = Arc::new(queue(8));
         let workers: Vec<_> = (0..8)
             .map(|_| {
                 let queue = Arc::clone(&queue);
@@ -545,7 +525,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_is_tried_soon_and_then_seldom_until_it_is_done() {
-        let queue = Queue::new(8);
+        let queue = queue(8);
         queue.add("key", Priority::Update);
         let mut waits = Vec::new();
         for outcome in [Outcome::Refused; 12].into_iter().chain([Outcome::Done]) {

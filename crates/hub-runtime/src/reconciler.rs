@@ -10,6 +10,7 @@
 //! ```
 
 use std::fmt::Display;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use hub_core::version::{Uid, Version};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::queue::Outcome;
 use crate::queue::work::Work;
-use crate::queue::{Key, Outcome};
 use crate::write::error::{Category, WriteError};
 use crate::write::execute::{Target, content, version};
 use crate::written::Left;
@@ -31,7 +32,7 @@ pub const UNSEEN: Duration = Duration::from_secs(30);
 
 /// The objects of one queue: what the loop needs to know about them.
 pub trait Objects: Send + Sync + 'static {
-    type Key: Key + Display + Send + Sync + 'static;
+    type Key: Clone + Ord + Hash + Display + Send + Sync + 'static;
     /// An object to create.
     type Create: Serialize + Send + Sync;
     /// A merge patch.

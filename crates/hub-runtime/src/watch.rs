@@ -22,7 +22,6 @@ mod history;
 mod items;
 mod page_size;
 mod seen_history;
-pub mod served;
 #[cfg(test)]
 mod tests;
 mod trouble;
@@ -33,14 +32,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use hub_api::Unreadable;
+pub use hub_api::names::ObjectKey;
 use hub_api::text::Text;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
 use self::decode::Decode;
+pub use self::endpoint::ServedPath;
 use self::endpoint::{CollectionPath, Extent, WatchEndpoint};
 use self::follow::Follower;
 use self::history::{Decoding, History};
@@ -50,7 +50,6 @@ use self::trouble::{Logged, Trouble};
 use self::unread::{Unavailable, UnreadKinds};
 use crate::observe::health::{Need, SyncState};
 use crate::observe::report::{Clock, Reporter};
-use crate::watch::served::ServedVersion;
 
 /// How long one watch lasts before the API server ends it and the next one continues.
 pub const WATCH_DURATION: Duration = Duration::from_mins(2);
@@ -60,24 +59,6 @@ const PAGE: u32 = 500;
 
 /// Page size for objects of which little is kept: a list that fits into one page is one request.
 pub const LARGE_PAGE: u32 = 5000;
-
-/// The namespace and name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// `metadata.namespace`, empty for cluster-scoped kinds.
-    pub namespace: Text,
-    /// `metadata.name`.
-    pub name: Text,
-}
-
-impl ObjectKey {
-    fn of(metadata: &ObjectMeta) -> Self {
-        Self {
-            namespace: metadata.namespace.as_deref().unwrap_or_default().into(),
-            name: metadata.name.as_deref().unwrap_or_default().into(),
-        }
-    }
-}
 
 /// Receives what a watch shows. Called from one task, in order.
 pub trait Sink<K>: Send + 'static {
@@ -182,7 +163,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Watch<PartialObjectMeta<K>> {
 }
 
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>> Watch<K> {
-    /// Only objects in this namespace. Not for a watch that is [`Self::served_in`] a version.
+    /// Only objects in this namespace. Not for a watch that is [`Self::served_at`] a path that changes.
     pub fn in_namespace(self, namespace: &str) -> Self {
         Self { path: CollectionPath::Fixed(K::url_path(&(), Some(namespace))), ..self }
     }
@@ -233,9 +214,9 @@ impl<K: 'static> Watch<K> {
         Self { page, ..self }
     }
 
-    /// ClusterProfiles, in the version that the hub serves; starts once that version is known.
-    pub fn served_in(self, version: ServedVersion) -> Self {
-        Self { path: CollectionPath::Profiles(version), ..self }
+    /// In the version that the hub serves, which can change; starts once it is known.
+    pub fn served_at(self, path: impl ServedPath + 'static) -> Self {
+        Self { path: CollectionPath::Served(Box::new(path)), ..self }
     }
 
     /// The process can work without it: see [`Need::Optional`].

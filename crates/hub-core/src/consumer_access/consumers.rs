@@ -16,7 +16,7 @@ use hub_api::Unreadable;
 use hub_api::cluster_access::{
     ClusterAccess, ClusterAccessSpec, ClusterAccessStatus, IdentityKind,
 };
-use hub_api::names::{AccountName, ClusterName, Namespace};
+use hub_api::names::{AccountName, ClusterName, Namespace, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
@@ -33,6 +33,13 @@ use crate::version::Version;
 pub struct AccessName {
     pub namespace: Namespace,
     pub name: String,
+}
+
+impl From<&ObjectKey> for AccessName {
+    /// A ClusterAccess.
+    fn from(key: &ObjectKey) -> Self {
+        Self { namespace: Namespace::new(key.namespace.clone()), name: key.name.to_string() }
+    }
 }
 
 impl fmt::Display for AccessName {

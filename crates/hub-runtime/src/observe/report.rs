@@ -12,20 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::ExponentialBackoff;
-use hub_api::cluster_profile::{ClusterProfile, ProfileVersion};
-use hub_api::managed_cluster::ManagedCluster;
-use hub_api::managed_cluster_set::ManagedClusterSet;
-use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
-use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
-use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_core::finding::{Finding, Subject};
 use hub_core::version::Uid;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
-use k8s_openapi::api::rbac::v1::Role;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Resource;
-use kube::core::GroupVersion;
+use k8s_openapi::api::core::v1::ObjectReference;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -33,7 +23,6 @@ use tracing::warn;
 
 use crate::flow::backoff;
 use crate::observe::metrics::Metrics;
-use crate::watch::served::ServedVersion;
 use crate::write::error::Category;
 
 pub(crate) use self::events::Publisher;
@@ -57,8 +46,11 @@ pub struct Reporter {
     findings: Arc<Mutex<FindingIndex>>,
     changed: Arc<Notify>,
     metrics: Metrics,
-    served: ServedVersion,
+    references: References,
 }
+
+/// How Events refer to the object of a finding, without its uid.
+pub type References = Arc<dyn Fn(&Subject) -> ObjectReference + Send + Sync>;
 
 /// The wall clock. It never affects decisions, only what people read.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -228,8 +220,8 @@ impl OpenFinding {
 
 impl Reporter {
     /// A reporter without findings.
-    pub(crate) fn new(controller: &'static str, metrics: Metrics, served: ServedVersion) -> Self {
-        Self { controller, findings: Arc::default(), changed: Arc::default(), metrics, served }
+    pub(crate) fn new(controller: &'static str, metrics: Metrics, references: References) -> Self {
+        Self { controller, findings: Arc::default(), changed: Arc::default(), metrics, references }
     }
 
     /// A reporter for another controller that shares the findings.
@@ -253,7 +245,8 @@ impl Reporter {
                     self.metrics.finding(finding.reason, true);
                     warn!(%subject, reason = finding.reason.as_str(), "{}", finding.message);
                     let about = about.get_or_insert_with(|| {
-                        Arc::new(reference(subject, uid, self.served.current()))
+                        let uid = uid.map(Uid::to_string);
+                        Arc::new(ObjectReference { uid, ..(self.references)(subject) })
                     });
                     index.add(about, finding.clone())
                 },
@@ -291,49 +284,6 @@ impl Reporter {
             }
         }
     }
-}
-
-fn reference(subject: &Subject, uid: Option<&Uid>, profiles: ProfileVersion) -> ObjectReference {
-    fn of(api_version: String, kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
-        ObjectReference {
-            api_version: Some(api_version),
-            kind: Some(kind.to_owned()),
-            namespace: namespace.map(str::to_owned),
-            name: Some(name.to_owned()),
-            ..ObjectReference::default()
-        }
-    }
-    fn to<K: Resource<DynamicType = ()>>(namespace: Option<&str>, name: &str) -> ObjectReference {
-        of(K::api_version(&()).into_owned(), &K::kind(&()), namespace, name)
-    }
-    let reference = match subject {
-        Subject::Cluster(name) => to::<ManagedCluster>(None, name.as_str()),
-        Subject::ClusterSet(name) => to::<ManagedClusterSet>(None, name.as_str()),
-        Subject::Binding(namespace, name) => {
-            to::<ManagedClusterSetBinding>(Some(namespace.as_str()), name.as_str())
-        }
-        Subject::Profile(key) => ObjectReference {
-            api_version: Some(profiles.resource().api_version),
-            ..to::<ClusterProfile>(Some(key.namespace.as_str()), key.cluster.as_str())
-        },
-        Subject::ProxyConfiguration(name) => to::<ManagedProxyConfiguration>(None, name),
-        Subject::Account(key) => {
-            to::<ManagedServiceAccount>(Some(key.cluster.as_str()), key.account.as_str())
-        }
-        Subject::Secret(namespace, name) => to::<Secret>(Some(namespace.as_str()), name),
-        Subject::ConfigMap(namespace, name) => to::<ConfigMap>(Some(namespace.as_str()), name),
-        Subject::Role(namespace, name) => to::<Role>(Some(namespace.as_str()), name),
-        Subject::Crd(name) => to::<CustomResourceDefinition>(None, name),
-        Subject::ApiService(name) => {
-            of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name)
-        }
-        Subject::Access(key) => {
-            let (group, version, kind) = key.gvk();
-            let version = GroupVersion::gv(group, version).api_version();
-            of(version, kind, key.namespace(), &key.name())
-        }
-    };
-    ObjectReference { uid: uid.map(Uid::to_string), ..reference }
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::fmt::Display;
 use std::future::Future;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hub_api::names::Namespace;
 use hub_core::priority::Priority;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -18,13 +20,14 @@ use crate::flow::repeated_writes::RepeatedWrites;
 use crate::flow::retry_policy::NextStep;
 use crate::host::Host;
 use crate::host::lease::Claim;
-use crate::queue::{Key, Outcome, Queue};
+use crate::queue::{Outcome, Queue};
 use crate::write::error::{Category, WriteError};
 use crate::written::Written;
 
 /// A queue of keys and its workers.
 pub struct Work<K> {
     controller: &'static str,
+    namespace_of: fn(&K) -> Namespace,
     queue: Queue<K>,
     host: Arc<Host>,
     repeated: Mutex<RepeatedWrites>,
@@ -54,17 +57,23 @@ pub struct Delayed {
     pub error: Option<WriteError>,
 }
 
-impl<K: Key + Display + Send + Sync + 'static> Work<K> {
-    /// An empty queue; `controller` is its name in logs and metrics.
+impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
+    /// An empty queue; `controller` is its name in logs and metrics, and `namespace_of` returns the namespace of an object,
+    /// empty if cluster-scoped.
     #[must_use]
-    pub fn new(host: &Arc<Host>, controller: &'static str) -> Arc<Self> {
+    pub fn new(
+        host: &Arc<Host>,
+        controller: &'static str,
+        namespace_of: fn(&K) -> Namespace,
+    ) -> Arc<Self> {
         if !matches!(host.writer.claim, Claim::Never) {
             host.metrics.declare_controller(controller);
         }
-        let queue = Queue::new(1);
+        let queue = Queue::new(1, namespace_of);
         let host = Arc::clone(host);
         Arc::new(Self {
             controller,
+            namespace_of,
             queue,
             host,
             repeated: Mutex::default(),
@@ -239,7 +248,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
 
     fn join_group(&self, key: &K, error: &WriteError) -> Failed {
         let now = Instant::now();
-        let operation = operation(key, error.resource, error.verb);
+        let operation = self.operation(key, error.resource, error.verb);
         let revokes = self.revokes(key, error.verb);
         let since = self.failure_groups.lock().failed(key, &operation, revokes, error, now);
         self.regrouped.notify_one();
@@ -270,7 +279,7 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
                 (left > LASTING).then(|| WriteError::undone(resource, verb, key.to_string()));
             return Some(Delayed { outcome: Outcome::RetryAfter(left), error });
         }
-        let operation = operation(key, resource, verb);
+        let operation = self.operation(key, resource, verb);
         let parked = self.failure_groups.lock().admit(key, &operation, revokes, now);
         if let Some(Parked { unreported, error }) = parked {
             self.regrouped.notify_one();
@@ -284,6 +293,10 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         None
     }
 
+    fn operation(&self, key: &K, resource: &'static str, verb: &'static str) -> Operation {
+        Operation { namespace: (self.namespace_of)(key), resource, verb }
+    }
+
     /// Whether the end of a grant waits for this write of a key that a worker holds.
     fn revokes(&self, key: &K, verb: &'static str) -> bool {
         verb == "delete" || self.queue.priority(key) == Some(Priority::End)
@@ -294,13 +307,13 @@ impl<K: Key + Display + Send + Sync + 'static> Work<K> {
         let now = Instant::now();
         self.repeated.lock().wrote((key, resource, verb), content, now);
         let released =
-            self.failure_groups.lock().succeeded(key, &operation(key, resource, verb), now);
+            self.failure_groups.lock().succeeded(key, &self.operation(key, resource, verb), now);
         self.add_all(released);
     }
 
     /// Records that an object was read by a get or by a list: reads take part in what is parked as writes do.
     pub fn read(&self, key: &K, resource: &'static str, verb: &'static str) {
-        let operation = operation(key, resource, verb);
+        let operation = self.operation(key, resource, verb);
         let released = self.failure_groups.lock().succeeded(key, &operation, Instant::now());
         self.add_all(released);
     }
@@ -320,10 +333,6 @@ fn is_expected(error: &WriteError) -> bool {
     }
 }
 
-fn operation<K: Key>(key: &K, resource: &'static str, verb: &'static str) -> Operation {
-    Operation { namespace: key.namespace(), resource, verb }
-}
-
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -331,6 +340,7 @@ mod tests {
 
     use hub_api::names::ProfileKey;
     use jiff::Timestamp;
+    use k8s_openapi::api::core::v1::ObjectReference;
     use kube::Client;
     use kube::client::Body;
 
@@ -345,8 +355,9 @@ mod tests {
         let client = Client::new(no_answer, "default");
         let (health, metrics, clock) =
             (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Host::new(client, health, metrics, Claim::Always, clock);
-        Work::new(&Arc::new(host), "keys")
+        let about = Arc::new(|_: &_| ObjectReference::default());
+        let host = Host::new(client, health, metrics, Claim::Always, clock, about);
+        Work::new(&Arc::new(host), "keys", |key| key.namespace.clone())
     }
 
     fn keys(number: usize) -> impl Iterator<Item = ProfileKey> {

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use http::Method;
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::client::Body;
@@ -73,9 +74,11 @@ impl<const CAN_GET: bool, const HAS_STATUS: bool> One<CAN_GET, HAS_STATUS> {
         let client = Client::new(service, "default");
         let (health, metrics, clock) =
             (Health::default(), Metrics::new("0"), Arc::new(Timestamp::now));
-        let host = Arc::new(Host::new(client, health, metrics, Claim::Always, clock));
+        let about = Arc::new(|_: &_| ObjectReference::default());
+        let host = Host::new(client, health, metrics, Claim::Always, clock, about);
+        let work = Work::new(&Arc::new(host), "things", |key: &&str| (*key).into());
         let known = known.map(|known| version("one", known));
-        Self { work: Work::new(&host, "things"), known, planned, log, sent }
+        Self { work, known, planned, log, sent }
     }
 
     /// After a write that has left this.

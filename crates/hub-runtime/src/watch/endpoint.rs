@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use futures::io::AsyncBufReadExt as _;
 use futures::stream::BoxStream;
 use futures::{AsyncBufRead as _, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Client;
-use kube::Resource as _;
-use kube::api::{DynamicObject, ListParams, Request, WatchParams};
+use kube::api::{ListParams, Request, WatchParams};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -17,7 +17,6 @@ use super::WATCH_DURATION;
 use super::error::{Malformed, WatchError};
 use super::items::Items;
 use super::page_size::PageSize;
-use crate::watch::served::ServedVersion;
 
 /// Longest time without data from the API server during a list or before a watch starts. The API server ends its own
 /// requests after a minute.
@@ -64,10 +63,17 @@ pub(super) enum Extent {
     Metadata,
 }
 
+/// The path of a collection whose version can change between requests.
+pub trait ServedPath: Send + Sync {
+    /// The path, as far as it is known.
+    fn current(&self) -> String;
+    /// Waits until it is known.
+    fn known(&self) -> BoxFuture<'_, ()>;
+}
+
 pub(super) enum CollectionPath {
     Fixed(String),
-    /// The path of ClusterProfiles in the version that the hub serves, which can change between requests.
-    Profiles(ServedVersion),
+    Served(Box<dyn ServedPath>),
 }
 
 /// The collection of one watch and its selectors.
@@ -151,8 +157,8 @@ impl WatchEndpoint {
     }
 
     async fn request(&self) -> Request {
-        if let CollectionPath::Profiles(version) = &self.path {
-            version.known().await;
+        if let CollectionPath::Served(path) = &self.path {
+            path.known().await;
         }
         Request::new(self.current_path())
     }
@@ -161,9 +167,7 @@ impl WatchEndpoint {
     pub(super) fn current_path(&self) -> String {
         match &self.path {
             CollectionPath::Fixed(path) => path.clone(),
-            CollectionPath::Profiles(version) => {
-                DynamicObject::url_path(&version.current().resource(), None)
-            }
+            CollectionPath::Served(path) => path.current(),
         }
     }
 

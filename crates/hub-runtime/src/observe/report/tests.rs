@@ -2,7 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hub_api::names::ProfileKey;
 use hub_core::finding::Reason;
 use kube::Client;
 use kube::client::Body;
@@ -15,7 +14,7 @@ use crate::write::Writer;
 use crate::write::error::WriteError;
 
 fn reporter() -> Reporter {
-    Reporter::new("controller", Metrics::new("0"), ServedVersion::default())
+    Reporter::new("controller", Metrics::new("0"), Arc::new(|_: &_| ObjectReference::default()))
 }
 
 /// The reason of the finding whose Event is due.
@@ -274,10 +273,20 @@ async fn events_have_a_rate_however_many_findings_there_are() {
     assert!(begin.elapsed() >= Duration::from_secs(59), "{:?}", begin.elapsed());
 }
 
+fn regarding(kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("cluster.open-cluster-management.io/v1".to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        name: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
 #[test]
 fn an_event_names_the_finding_its_object_and_this_process() {
     let about =
-        reference(&Subject::Cluster("c1".into()), Some(&"u1".into()), ProfileVersion::V1alpha2);
+        ObjectReference { uid: Some("u1".to_owned()), ..regarding("ManagedCluster", None, "c1") };
     let (about, finding) = (Arc::new(about), Finding::new(Reason::Unreadable, "x"));
     let open = OpenFinding { about, finding, due: None, refused: None };
     let event = event(&open, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
@@ -307,16 +316,14 @@ fn an_event_names_the_finding_its_object_and_this_process() {
 #[test]
 fn an_event_is_in_the_namespace_where_kubectl_expects_it() {
     let now = Timestamp::UNIX_EPOCH;
-    let on = |subject: Subject| {
+    let on = |namespace: Option<&str>| {
         let finding = Finding::new(Reason::Unreadable, "x");
-        let about = Arc::new(reference(&subject, None, ProfileVersion::V1alpha2));
-        event(&OpenFinding { about, finding, due: None, refused: None }, "hub-addons", "pod", now)
+        let about = Arc::new(regarding("Thing", namespace, "c1"));
+        let open = OpenFinding { about, finding, due: None, refused: None };
+        event(&open, "hub-addons", "pod", now).metadata.namespace
     };
-    let profile = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
-    let regarding = on(Subject::Profile(profile.clone())).regarding.unwrap();
-    assert_eq!(regarding.api_version.as_deref(), Some("multicluster.x-k8s.io/v1alpha2"));
-    assert_eq!(on(Subject::Profile(profile)).metadata.namespace.as_deref(), Some("app"));
-    assert_eq!(on(Subject::Cluster("c1".into())).metadata.namespace.as_deref(), Some("default"));
+    assert_eq!(on(Some("app")).as_deref(), Some("app"));
+    assert_eq!(on(None).as_deref(), Some("default"));
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The watch on the CRD of ClusterProfile.
 
 use hub_api::cluster_profile::{CRD, ServedVersions};
+use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject};
 
 use super::ServedVersion;
-use crate::watch::{ObjectKey, Sink, Unreadable, Watch};
 
 pub(crate) fn watch() -> Watch<DynamicObject> {
     let kind = ApiResource::erase::<CustomResourceDefinition>(&());

@@ -8,12 +8,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use hub_api::cluster_profile::{ProfileVersion, ServedVersions};
+use hub_runtime::host::Watches;
+use hub_runtime::watch::ServedPath;
+use kube::Resource as _;
+use kube::api::DynamicObject;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tracing::info;
 
-pub(crate) mod crd;
+mod crd;
 
 /// The version in use. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
@@ -68,9 +74,11 @@ impl ServedVersion {
         }
     }
 
-    /// Whether the caller must start the watch on the CRD: true for the first caller only.
-    pub(crate) fn starts(&self) -> bool {
-        !self.0.begun.swap(true, Ordering::Relaxed)
+    /// Watches the CRD, unless an earlier caller does.
+    pub fn watch(&self, watches: &Watches) {
+        if !self.0.begun.swap(true, Ordering::Relaxed) {
+            watches.watch(crd::watch(), crd::Versions(self.clone()));
+        }
     }
 
     /// Stops waiting: v1alpha1 is in use until the served versions are known.
@@ -85,5 +93,15 @@ impl ServedVersion {
         if before.map(ServedVersions::latest) != Some(versions.latest()) {
             info!(version = versions.latest().as_str(), "using this version of ClusterProfile");
         }
+    }
+}
+
+impl ServedPath for ServedVersion {
+    fn current(&self) -> String {
+        DynamicObject::url_path(&self.current().resource(), None)
+    }
+
+    fn known(&self) -> BoxFuture<'_, ()> {
+        self.known().map(drop).boxed()
     }
 }
