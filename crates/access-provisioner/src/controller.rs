@@ -8,6 +8,7 @@ use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
 
+use crate::metrics::EntryMetrics;
 use crate::settings::{ProvisionerSettings, SourceSettings};
 use crate::store::Store;
 use crate::watches;
@@ -24,8 +25,8 @@ pub struct Provisioner {
 
 impl Provisioner {
     #[must_use]
-    pub fn new(shared: &Shared, settings: ProvisionerSettings) -> Self {
-        Self { store: Store::new(shared, settings) }
+    pub fn new(shared: &Shared, settings: ProvisionerSettings, metrics: EntryMetrics) -> Self {
+        Self { store: Store::new(shared, settings, metrics) }
     }
 }
 

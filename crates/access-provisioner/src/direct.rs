@@ -9,7 +9,7 @@ use hub_core::profile::{Desired, ObservedProfile};
 use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::Shared;
 
-use crate::gauges::EntryGauges;
+use crate::metrics::{EntryGauges, EntryMetrics};
 
 /// The feature gate that starts direct access.
 pub const DIRECT_GATE: &str = "ClusterProfileDirectAccessProvider";
@@ -24,9 +24,8 @@ pub struct Direct {
 
 impl Direct {
     #[must_use]
-    pub fn new(shared: &Shared) -> Self {
-        let gauges = EntryGauges::new("direct", shared.host.metrics.clone());
-        Self { shared: shared.clone(), gauges }
+    pub fn new(shared: &Shared, metrics: EntryMetrics) -> Self {
+        Self { shared: shared.clone(), gauges: EntryGauges::new("direct", metrics) }
     }
 }
 

@@ -13,11 +13,12 @@
 
 mod controller;
 mod direct;
-mod gauges;
+mod metrics;
 mod settings;
 mod store;
 mod watches;
 
 pub use controller::{GATE, OWN_IDENTITY_GATE, Provisioner};
 pub use direct::{DIRECT_GATE, DIRECT_PROVIDER, Direct};
+pub use metrics::EntryMetrics;
 pub use settings::{Handshake, ProvisionerSettings, Purpose, SourceSettings};

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
-use crate::gauges::EntryGauges;
+use crate::metrics::{EntryGauges, EntryMetrics};
 use crate::settings::{ProvisionerSettings, Purpose, SourceSettings};
 
 /// The time between two checks of the published server during an overlap.
@@ -38,8 +38,6 @@ pub(crate) struct Store {
     manager: ManagerName,
     pub(crate) settings: ProvisionerSettings,
     index: Mutex<AccessIndex>,
-    /// The source as a metric's label.
-    source: &'static str,
     /// Notified when the published server or its anchors change.
     server_changed: Notify,
     gauges: EntryGauges,
@@ -57,7 +55,11 @@ struct AnchorReport {
 }
 
 impl Store {
-    pub(crate) fn new(shared: &Shared, settings: ProvisionerSettings) -> Arc<Self> {
+    pub(crate) fn new(
+        shared: &Shared,
+        settings: ProvisionerSettings,
+        metrics: EntryMetrics,
+    ) -> Arc<Self> {
         let (name, source) = match &settings.source {
             SourceSettings::ClusterProxy { require_addon, ca } => (
                 "cluster_proxy",
@@ -70,8 +72,8 @@ impl Store {
                 ("own_identity", AccessSource::UserServer(server.clone()))
             }
         };
-        let results = ServerState::ALL.iter().copied().map(ServerState::as_str);
-        shared.host.metrics.declare_server_check(name, results);
+        let gauges = EntryGauges::new(name, metrics);
+        gauges.declare_server();
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
         Arc::new(Self {
             host: Arc::clone(&shared.host),
@@ -80,9 +82,8 @@ impl Store {
             manager: shared.manager.clone(),
             settings,
             index: Mutex::new(index),
-            source: name,
             server_changed: Notify::new(),
-            gauges: EntryGauges::new(name, shared.host.metrics.clone()),
+            gauges,
             anchor_watch: Mutex::default(),
             anchor_report: Mutex::default(),
         })
@@ -143,7 +144,7 @@ impl Store {
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
             if self.settings.purpose == Purpose::Token {
-                self.host.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
+                self.gauges.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
             let inherited = late && change != AnchorChange::None && self.inherit(&mut index);
             (change, renamed, inherited)
@@ -320,7 +321,7 @@ impl Store {
             };
             let state = checked.map(|(state, _)| state);
             let expires = checked.and_then(|(_, expires)| expires).map(Timestamp::as_second);
-            self.host.metrics.server_check(self.source, state.map(ServerState::as_str), expires);
+            self.gauges.set_server(state, expires);
             self.report_anchors_again();
             let interval = self.settings.check_interval;
             let interval = match state {

@@ -92,11 +92,11 @@ impl Objects for ConditionWriter {
             };
             let Some(account) = account else {
                 recipients.remove(key);
-                self.store.host.metrics.credentials_unscoped(tally.set_scope(key, true));
+                self.store.metrics.set_unscoped(tally.set_scope(key, true));
                 return Planned::Write(Action::Nothing, PlannedReport::default());
             };
             let is_scoped = account.scope != Scope::EveryGrantedNamespace;
-            self.store.host.metrics.credentials_unscoped(tally.set_scope(key, is_scoped));
+            self.store.metrics.set_unscoped(tally.set_scope(key, is_scoped));
             let recipients =
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
             let report = report(index, key, tally.troubles(key), recipients);

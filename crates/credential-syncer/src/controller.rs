@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::accounts::ConditionWriter;
 use crate::copies::CopyWriter;
+use crate::metrics::CredentialMetrics;
 use crate::settings::SyncerSettings;
 use crate::store::{CONTROLLER, Store};
 use crate::watches;
@@ -30,8 +31,8 @@ pub struct Syncer {
 
 impl Syncer {
     #[must_use]
-    pub fn new(shared: &Shared, settings: SyncerSettings) -> Self {
-        Self { store: Store::new(shared, settings) }
+    pub fn new(shared: &Shared, settings: SyncerSettings, metrics: CredentialMetrics) -> Self {
+        Self { store: Store::new(shared, settings, metrics) }
     }
 }
 

@@ -120,7 +120,7 @@ impl Objects for CopyWriter {
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
         self.store.reporter.report(&subject, uid.as_ref(), plan.findings);
         if let Some(took) = took {
-            self.store.host.metrics.credential_synced(took);
+            self.store.metrics.synced(took);
         }
         wait.map_or(Outcome::Done, Outcome::RetryAfter)
     }

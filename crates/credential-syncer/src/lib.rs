@@ -14,10 +14,12 @@ mod bulk_changes;
 mod controller;
 mod copies;
 mod memory;
+mod metrics;
 mod settings;
 mod store;
 mod watches;
 
 pub use controller::{GATE, Syncer};
 pub use hub_core::credential::index::SyncSettings;
+pub use metrics::CredentialMetrics;
 pub use settings::SyncerSettings;

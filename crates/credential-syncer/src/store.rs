@@ -13,7 +13,6 @@ use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::credential::plan::{CopyPlan, is_cleared, priority};
 use hub_core::credential::report::Recipients;
 use hub_core::credential::source::TokenSource;
-use hub_core::credential::state::State as CopyState;
 use hub_core::credential::tally::Tally;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
@@ -33,6 +32,7 @@ use tokio::time::Instant;
 
 use crate::bulk_changes::BulkChanges;
 use crate::memory::Memory;
+use crate::metrics::CredentialMetrics;
 use crate::settings::SyncerSettings;
 
 pub(crate) const CONTROLLER: &str = "credential-syncer";
@@ -55,6 +55,7 @@ pub(crate) struct Store {
     pub(crate) accounts: Arc<Work<AccountKey>>,
     fleet: FleetCache,
     pub(crate) served: ServedVersion,
+    pub(crate) metrics: CredentialMetrics,
     state: Mutex<State>,
     reach: Notify,
     has_backlog: Notify,
@@ -103,11 +104,15 @@ pub(crate) struct ReachChange {
 }
 
 impl Store {
-    pub(crate) fn new(shared: &Shared, settings: SyncerSettings) -> Arc<Self> {
+    pub(crate) fn new(
+        shared: &Shared,
+        settings: SyncerSettings,
+        metrics: CredentialMetrics,
+    ) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
         host.metrics.declare_written(COPIES);
         host.metrics.declare_written(ACCOUNTS);
-        host.metrics.declare_credentials(CopyState::counted().map(CopyState::as_str));
+        metrics.declare();
         let index = CredentialIndex::new(settings.sync);
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
@@ -116,6 +121,7 @@ impl Store {
             accounts: Work::new(&host, ACCOUNTS, |key| key.cluster.as_str().into()),
             fleet: shared.fleet.clone(),
             served: shared.served.clone(),
+            metrics,
             state: Mutex::new(State { index, ..State::default() }),
             reach: Notify::new(),
             has_backlog: Notify::new(),
@@ -222,10 +228,10 @@ impl Store {
     pub(crate) fn planned(&self, state: &mut State, key: &SecretKey, plan: &CopyPlan) {
         let expires = plan.synced().and_then(|account| state.index.expiry(account));
         for change in state.tally.set(key, &plan.states, expires) {
-            self.host.metrics.credential(change.state.as_str(), if change.begins { 1 } else { -1 });
+            self.metrics.count(change.state, if change.begins { 1 } else { -1 });
             self.accounts.add(change.account);
         }
-        self.host.metrics.next_token_expiry(state.tally.next_expiry());
+        self.metrics.set_next_expiry(state.tally.next_expiry());
     }
 
     /// Whether every copy of an account is as planned, or has a problem that is counted. What the account shows stays until

@@ -2,10 +2,10 @@
 
 use std::pin::pin;
 
-use access_provisioner::{DIRECT_PROVIDER, Direct, Provisioner};
+use access_provisioner::{DIRECT_PROVIDER, Direct, EntryMetrics, Provisioner};
 use consumer_access::ConsumerAccess;
 use credential_rights::CredentialRights;
-use credential_syncer::Syncer;
+use credential_syncer::{CredentialMetrics, Syncer};
 use hub_core::access::OWN_IDENTITY_PROVIDER;
 use hub_core::fleet::BoundSource;
 use hub_process::process::{Process, ProcessError, Setup};
@@ -54,7 +54,10 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         return Err(format!("--access-provider-name={name:?} {why}").into());
     }
     let signals = Signals::new()?;
-    let (health, metrics) = (Health::default(), Metrics::new(VERSION));
+    let health = Health::default();
+    let (metrics, (entries, copies)) = Metrics::with(VERSION, |registry| {
+        (EntryMetrics::register(registry), CredentialMetrics::register(registry))
+    });
     serve::serve(&args.host, &health, &metrics).await?;
     let config = connect::config(args.kubeconfig.as_deref()).await?;
     let hub = config.cluster_url.clone();
@@ -73,12 +76,17 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         candidate: args.leader_elect.then_some(candidate),
         ..Setup::new(client)
     };
+    let provisioner = |shared: &_, settings| Provisioner::new(shared, settings, entries.clone());
     let process = Process::new(setup)
         .add(is_on(profile_projector::GATE).then(|| args.projector()), Projector::new)
-        .add(is_on(access_provisioner::GATE).then(|| args.access.provisioner()), Provisioner::new)
-        .add(is_on(access_provisioner::DIRECT_GATE).then_some(()), |shared, ()| Direct::new(shared))
-        .add(own_identity, Provisioner::new)
-        .add(is_on(credential_syncer::GATE).then(|| args.syncer()), Syncer::new)
+        .add(is_on(access_provisioner::GATE).then(|| args.access.provisioner()), provisioner)
+        .add(is_on(access_provisioner::DIRECT_GATE).then_some(()), |shared, ()| {
+            Direct::new(shared, entries.clone())
+        })
+        .add(own_identity, provisioner)
+        .add(is_on(credential_syncer::GATE).then(|| args.syncer()), |shared, settings| {
+            Syncer::new(shared, settings, copies)
+        })
         .add(rights, CredentialRights::new)
         .add(access_settings, ConsumerAccess::new);
     let controllers = process.controllers.iter().map(|controller| controller.name());

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{Handshake, Provisioner, ProvisionerSettings, Purpose, SourceSettings};
+use access_provisioner::{
+    EntryMetrics, Handshake, Provisioner, ProvisionerSettings, Purpose, SourceSettings,
+};
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, PermissionSettings};
-use credential_syncer::{SyncSettings, Syncer, SyncerSettings};
+use credential_syncer::{CredentialMetrics, SyncSettings, Syncer, SyncerSettings};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
@@ -267,8 +269,12 @@ fn build(
     };
     Process::new(setup)
         .add(gates.projector.then(projector), Projector::new)
-        .add(gates.provisioner.then(provisioner), Provisioner::new)
-        .add(gates.syncer.then(syncer), Syncer::new)
+        .add(gates.provisioner.then(provisioner), |shared, settings| {
+            Provisioner::new(shared, settings, EntryMetrics::default())
+        })
+        .add(gates.syncer.then(syncer), |shared, settings| {
+            Syncer::new(shared, settings, CredentialMetrics::default())
+        })
         .add(gates.rights.then(rights), CredentialRights::new)
         .add(gates.consumers.then(|| consumers::settings(permissions)), ConsumerAccess::new)
         .add(gates.admission.then(ProtectedNamespaces::default), user_server)

@@ -1,13 +1,11 @@
 //! The metrics of the process. Every label has a small, fixed set of values, and the series in alerts exist from the
 //! start, at zero.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_core::finding::Reason;
 use jiff::Timestamp;
-use parking_lot::Mutex;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -19,7 +17,7 @@ use prometheus_client::registry::{Metric, Registry};
 use crate::write::error::Category;
 
 /// Upper bounds of the write-latency histogram, in seconds.
-const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+pub const WRITE_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
@@ -59,18 +57,6 @@ pub struct Metrics {
     leader: Family<Labels<0>, Gauge>,
     /// 1 while the circuit breaker is open.
     pub api_server_outage: Gauge,
-    access_providers: Family<Labels<2>, Gauge>,
-    server_check: Family<Labels<2>, Gauge>,
-    server_certificate_expiry: Family<Labels<1>, Gauge>,
-    /// The latest result of a check of the published server, by source.
-    last_check: Arc<Mutex<BTreeMap<&'static str, Option<&'static str>>>>,
-    /// The earliest expiry of the published trust anchors, in seconds of Unix time.
-    pub trust_anchor_expiry: Gauge,
-    credentials: Family<Labels<1>, Gauge>,
-    credentials_unscoped: Gauge,
-    credential_sync_seconds: Histogram,
-    token_expiry: Arc<Mutex<Option<Timestamp>>>,
-    token_expiry_seconds: Family<Labels<0>, Gauge>,
 }
 
 impl Metrics {
@@ -166,52 +152,6 @@ impl Metrics {
                 "1 while the API server fails or throttles writes and only probes are sent",
             ),
             leader: metric(registry, "leader", "1 while this process holds its Lease"),
-            access_providers: metric(
-                registry,
-                "access_providers",
-                "Profiles, by source and state of our access provider: published, or the reason why not",
-            ),
-            server_check: metric(
-                registry,
-                "server_check",
-                "1 for the result of the latest TLS handshake with the published server, by source and result: ok, \
-                 old_certificate, wrong_name, untrusted, unreachable",
-            ),
-            server_certificate_expiry: metric(
-                registry,
-                "server_certificate_expiry_timestamp_seconds",
-                "Expiry of the certificate that the published server presents, in Unix time, by source; 0 if it cannot be \
-                 reached",
-            ),
-            last_check: Arc::default(),
-            trust_anchor_expiry: metric(
-                registry,
-                "trust_anchor_expiry_timestamp_seconds",
-                "Earliest expiry of the published trust anchors, in Unix time; 0 if there is none",
-            ),
-            credentials: metric(
-                registry,
-                "credentials",
-                "Copies of tokens, by state: synced, or the reason why not",
-            ),
-            credentials_unscoped: metric(
-                registry,
-                "credentials_unscoped",
-                "Tokens that more than one namespace receives although their ManagedServiceAccount has no annotation \
-                 sync-to-namespaces",
-            ),
-            credential_sync_seconds: register(
-                registry,
-                "credential_sync_seconds",
-                "Time from observing a changed token to the last write of a copy",
-                Histogram::new(WRITE_SECONDS),
-            ),
-            token_expiry_seconds: metric(
-                registry,
-                "next_token_expiry_seconds",
-                "Time until the first of the copied tokens expires, negative if it has; absent if there is none",
-            ),
-            token_expiry: Arc::default(),
         };
         let further = further(registry);
         for reason in Reason::ALL.iter().copied() {
@@ -335,96 +275,9 @@ impl Metrics {
         self.events.get_or_create(&[("result", result)]).inc();
     }
 
-    /// Initializes the series of the states of access providers from a source.
-    pub fn declare_access_provider(&self, source: &'static str, states: &[&'static str]) {
-        for state in states {
-            self.access_providers.get_or_create(&[("source", source), ("state", state)]).set(0);
-        }
-    }
-
-    /// Moves a profile's access provider from one state to another; `None` is no profile.
-    pub fn access_provider(
-        &self,
-        source: &'static str,
-        from: Option<&'static str>,
-        to: Option<&'static str>,
-    ) {
-        for (state, difference) in [(from, -1), (to, 1)] {
-            if let Some(state) = state {
-                let labels = [("source", source), ("state", state)];
-                self.access_providers.get_or_create(&labels).inc_by(difference);
-            }
-        }
-    }
-
-    /// Initializes the series of the results of checks of the server from a source.
-    pub fn declare_server_check(
-        &self,
-        source: &'static str,
-        results: impl Iterator<Item = &'static str>,
-    ) {
-        for result in results {
-            self.server_check.get_or_create(&[("source", source), ("result", result)]).set(0);
-        }
-        self.server_certificate_expiry.get_or_create(&[("source", source)]).set(0);
-    }
-
-    /// Sets the latest result of a check, if there is a server to check, and when the server's certificate expires.
-    pub fn server_check(
-        &self,
-        source: &'static str,
-        result: Option<&'static str>,
-        expires: Option<i64>,
-    ) {
-        let mut last = self.last_check.lock();
-        if let Some(before) = last.insert(source, result).flatten() {
-            self.server_check.get_or_create(&[("source", source), ("result", before)]).set(0);
-        }
-        if let Some(result) = result {
-            self.server_check.get_or_create(&[("source", source), ("result", result)]).set(1);
-        }
-        self.server_certificate_expiry
-            .get_or_create(&[("source", source)])
-            .set(expires.unwrap_or(0));
-    }
-
-    /// Initializes the series of the states of copies.
-    pub fn declare_credentials(&self, states: impl Iterator<Item = &'static str>) {
-        for state in states {
-            self.credentials.get_or_create(&[("state", state)]).set(0);
-        }
-    }
-
-    /// Counts a copy that has entered or left a state.
-    pub fn credential(&self, state: &'static str, difference: i64) {
-        self.credentials.get_or_create(&[("state", state)]).inc_by(difference);
-    }
-
-    /// Sets how many tokens more than one namespace receives although their account names no namespaces.
-    pub fn credentials_unscoped(&self, accounts: usize) {
-        self.credentials_unscoped.set(i64::try_from(accounts).unwrap_or(i64::MAX));
-    }
-
-    /// Observes how long copying a token took.
-    pub fn credential_synced(&self, took: Duration) {
-        self.credential_sync_seconds.observe(took.as_secs_f64());
-    }
-
-    /// Sets the earliest expiry of the copied tokens.
-    pub fn next_token_expiry(&self, at: Option<Timestamp>) {
-        *self.token_expiry.lock() = at;
-    }
-
     /// All metrics in the OpenMetrics text format.
     #[must_use]
     pub fn text(&self) -> String {
-        match *self.token_expiry.lock() {
-            Some(at) => {
-                let left = at.as_second() - Timestamp::now().as_second();
-                self.token_expiry_seconds.get_or_create(&[]).set(left);
-            }
-            None => self.token_expiry_seconds.clear(),
-        }
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _ = encode(&mut text, &self.registry);
@@ -460,18 +313,6 @@ mod tests {
     #[test]
     fn what_is_recorded_is_in_the_text() {
         let metrics = Metrics::new("0");
-        metrics.declare_access_provider("proxy", &["published", "no_addon", "no_endpoint"]);
-        metrics.access_provider("proxy", None, Some("published"));
-        metrics.access_provider("proxy", None, Some("no_addon"));
-        metrics.access_provider("proxy", Some("no_addon"), Some("published"));
-        metrics.declare_credentials(["synced", "expired"].into_iter());
-        metrics.credential("synced", 2);
-        metrics.credential("synced", -1);
-        metrics.credential_synced(Duration::from_secs(3));
-        metrics.declare_server_check("proxy", ["ok", "unreachable"].into_iter());
-        metrics.server_check("proxy", Some("unreachable"), None);
-        metrics.server_check("proxy", Some("ok"), Some(88));
-        metrics.trust_anchor_expiry.set(77);
         metrics.queue_depth("profiles", 5);
         metrics.reconcile_error("profiles", Category::Denied);
         metrics.write("secrets", "create", Err(Category::Conflict), Duration::from_secs(2));
@@ -484,16 +325,6 @@ mod tests {
         metrics.leads(true);
         let text = metrics.text();
         for line in [
-            "access_providers{source=\"proxy\",state=\"published\"} 2",
-            "access_providers{source=\"proxy\",state=\"no_addon\"} 0",
-            "access_providers{source=\"proxy\",state=\"no_endpoint\"} 0",
-            "credentials{state=\"synced\"} 1",
-            "credentials{state=\"expired\"} 0",
-            "credential_sync_seconds_sum 3.0",
-            "server_check{source=\"proxy\",result=\"ok\"} 1",
-            "server_check{source=\"proxy\",result=\"unreachable\"} 0",
-            "server_certificate_expiry_timestamp_seconds{source=\"proxy\"} 88",
-            "trust_anchor_expiry_timestamp_seconds 77",
             "queue_depth{controller=\"profiles\"} 5",
             "reconcile_errors_total{controller=\"profiles\",category=\"denied\"} 1",
             "writes_total{resource=\"secrets\",verb=\"create\",result=\"conflict\"} 1",
@@ -511,23 +342,6 @@ mod tests {
                 "{line} is missing in\n{text}"
             );
         }
-    }
-
-    #[test]
-    fn the_time_until_the_first_token_expires_is_absent_without_a_token() {
-        let metrics = Metrics::new("0");
-        let left = || {
-            let text = metrics.text();
-            let line = text
-                .lines()
-                .find(|line| line.starts_with("hub_addons_next_token_expiry_seconds"))?;
-            line.rsplit(' ').next()?.parse::<i64>().ok()
-        };
-        assert_eq!(left(), None);
-        metrics.next_token_expiry(Timestamp::now().checked_add(Duration::from_hours(1)).ok());
-        assert!(left().is_some_and(|seconds| (3500..=3600).contains(&seconds)));
-        metrics.next_token_expiry(None);
-        assert_eq!(left(), None);
     }
 
     #[test]
