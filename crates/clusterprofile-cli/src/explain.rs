@@ -159,10 +159,8 @@ pub(crate) fn counted(number: usize, what: &str) -> String {
 
 /// The namespace and the cluster of a finding, as far as it is about these.
 fn place(finding: &CheckResult) -> Option<String> {
-    match (&finding.namespace, &finding.cluster) {
-        (Some(namespace), Some(cluster)) => Some(format!("{namespace}/{cluster}")),
-        (namespace, cluster) => namespace.clone().or_else(|| cluster.clone()),
-    }
+    let namespace = finding.namespace.clone()?;
+    Some(finding.cluster.iter().fold(namespace, |namespace, it| format!("{namespace}/{it}")))
 }
 
 fn account(finding: &CheckResult) -> String {

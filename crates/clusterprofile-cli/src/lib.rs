@@ -11,7 +11,6 @@ mod explain;
 mod hub;
 mod kubeconfig;
 mod list;
-mod ocm;
 mod output;
 mod read;
 mod release;

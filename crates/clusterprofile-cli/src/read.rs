@@ -20,14 +20,12 @@ use hub_api::secret::Secret;
 use hub_core::access::{
     AccessIndex, AccessSource, CLUSTER_PROXY, DEFAULT_PROVIDER, Known, serving_certificate,
 };
-use hub_core::consumer_access::{
-    AccessKind, AccessName, DecisionKind, PlacementName, permissions_name,
-};
+use hub_core::consumer_access::{AccessName, DecisionKind, PlacementName};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
 use hub_core::credential::source::TokenSource;
-use hub_core::explain::observed::{AccountPermission, CONTROLLERS, Lease, Observed};
+use hub_core::explain::observed::{CONTROLLERS, Lease, Observed};
 use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
@@ -38,11 +36,9 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, NamespaceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use crate::args::SetupArgs;
 use crate::hub::{Hub, HubError};
-use crate::ocm;
 use crate::release::{release_arguments, release_namespaces};
 use crate::requests::{get, kind, list, profile_version};
 
@@ -168,7 +164,6 @@ impl<'a> Reading<'a> {
         hub.unread_settings = unread;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub).await?;
-        (hub.ocm_gates, hub.no_kube_api_proxy) = ocm::gates(self.hub).await?;
         if !is_static {
             self.proxy(&mut hub).await?;
         }
@@ -176,7 +171,6 @@ impl<'a> Reading<'a> {
         self.missing_namespaces(&mut hub).await?;
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
-        self.permissions(&mut hub).await?;
         self.accesses(&mut hub).await?;
         Ok(hub)
     }
@@ -446,52 +440,6 @@ impl<'a> Reading<'a> {
         }
         Ok(())
     }
-
-    async fn permissions(&self, hub: &mut Observed) -> Result<(), HubError> {
-        // Only for the named clusters, since ManifestWorks are many and large.
-        for cluster in &self.question.clusters {
-            let mut permissions = Vec::new();
-            for access in AccessKind::PERMISSIONS {
-                let api =
-                    self.hub.api::<DynamicObject>(&kind(access.gvk()), Some(cluster.as_str()));
-                let objects = if let Some(objects) = list(&api, &ListParams::default()).await? {
-                    objects
-                } else {
-                    hub.permissions_not_listed.insert(cluster.clone());
-                    let accounts = hub.credentials.accounts_on(cluster);
-                    named(&api, accounts.map(|(account, _)| permissions_name(account))).await?
-                };
-                for object in objects {
-                    let value = serde_json::to_value(&object).unwrap_or(Value::Null);
-                    permissions.extend(match access {
-                        AccessKind::ClusterPermission => {
-                            AccountPermission::of_cluster_permission(&value)
-                        }
-                        AccessKind::Account | AccessKind::ManifestWork => {
-                            AccountPermission::of_manifest_work(&value)
-                        }
-                    });
-                }
-            }
-            hub.permissions.insert(cluster.clone(), permissions);
-        }
-        Ok(())
-    }
-}
-
-/// The objects of these names that the user may get: ManifestWorks of others can contain Secrets, so a role for viewers
-/// names ours.
-async fn named(
-    api: &Api<DynamicObject>,
-    names: impl Iterator<Item = String>,
-) -> Result<Vec<DynamicObject>, HubError> {
-    let mut objects = Vec::new();
-    for name in names {
-        if let Known::Present(object) = get(api, &name).await? {
-            objects.push(object);
-        }
-    }
-    Ok(objects)
 }
 
 fn secret_key(secret: &Secret) -> SecretKey {

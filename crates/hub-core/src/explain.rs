@@ -3,14 +3,13 @@
 //!
 //! | step | decision |
 //! |---|---|
-//! | [`Step::Controllers`] | who holds the Leases, and whether OCM's own gate is on beside them |
+//! | [`Step::Controllers`] | who holds the Leases |
 //! | [`Step::ClusterAccess`] | the status of each ClusterAccess of the namespace, and whether it selects the cluster |
 //! | [`Step::Binding`], [`Step::ClusterSet`] | [`crate::grant`] |
 //! | [`Step::Profile`] | [`crate::profile::plan`] of [`crate::project::desired`] |
 //! | [`Step::AccessProvider`] | [`AccessIndex::offer`](crate::access::AccessIndex::offer) |
-//! | [`Step::OwnIdentity`] | permissions of the application and of the user server's account, and the access provider of its own name |
+//! | [`Step::OwnIdentity`] | the access provider of the user server, where an object with the identity Own is ready |
 //! | [`Step::Account`], [`Step::Token`], [`Step::Credential`] | [`crate::credential::plan`] |
-//! | [`Step::AccountPermission`] | ManifestWorks and ClusterPermissions in the cluster's namespace |
 //!
 //! A step depends on a fact (object, field, value). The first step that fails names the command that fixes it; later
 //! steps that depend on it are left out. A step whose objects could not be read is [`Status::Unknown`], never a problem
@@ -22,7 +21,6 @@ mod credential;
 mod grants;
 mod orphans;
 mod own_identity;
-mod permission;
 mod profiles;
 
 pub mod observed;
@@ -30,7 +28,9 @@ pub mod observed;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use hub_api::cluster_access::{ACCEPTED, CLUSTERS_NOT_READY, Clusters, READY};
+use hub_api::cluster_access::{
+    ACCEPTED, CLUSTERS_NOT_READY, ClusterAccess, Clusters, IdentityKind, READY,
+};
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
@@ -38,6 +38,7 @@ use strum::{EnumMessage, VariantArray};
 
 pub use self::code::Code;
 use self::observed::Observed;
+use crate::consumer_access::AccessName;
 use crate::grant::{self, Grant};
 use crate::selector::ClusterSelector;
 
@@ -61,8 +62,7 @@ pub enum Status {
 pub enum Step {
     /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
     ClusterAccess,
-    /// Processes hold the Leases of the controllers and can read every kind that they need, and OCM's own gates are not
-    /// enabled beside them.
+    /// Processes hold the Leases of the controllers and can read every kind that they need.
     Controllers,
     /// A ManagedClusterSetBinding of the namespace is in force.
     Binding,
@@ -80,8 +80,6 @@ pub enum Step {
     Token,
     /// The copy of the token is up to date. `kubectl auth can-i` shows whether a ServiceAccount may read it.
     Credential,
-    /// The account has permissions on the cluster.
-    AccountPermission,
 }
 
 impl Step {
@@ -102,7 +100,6 @@ impl Step {
             Self::Account => "account",
             Self::Token => "token",
             Self::Credential => "credential",
-            Self::AccountPermission => "account permission",
         }
     }
 }
@@ -328,7 +325,6 @@ pub fn explain(hub: &Observed, question: &Question) -> Explanation {
     for namespace in &namespaces {
         explain_namespace(hub, question, namespace, &mut findings, &mut summary);
     }
-    orphans::permissions_without_account(hub, question, &mut findings);
     // The pending writes show which controllers should run.
     let needed = controllers::needed(hub, &findings.list);
     let steps = std::mem::take(&mut findings.list);
@@ -407,66 +403,82 @@ pub(crate) struct Pair<'a> {
 
 impl Pair<'_> {
     fn steps(&self, findings: &mut Findings) {
-        self.cluster_access_steps(findings);
+        let own = self.cluster_access_steps(findings);
         let may_be_granted = self.grant_steps(findings);
         let has_profile = self.profile_steps(findings);
         if !may_be_granted {
             self.left_accounts(findings);
             self.left_copies(&BTreeSet::new(), findings);
         } else if has_profile {
-            let (access, own_identity) = (self.access_step(), self.own_identity_step());
-            let has_own_identity = own_identity.is_some();
-            access.into_iter().chain(own_identity).for_each(|finding| findings.add(finding));
-            self.credential_steps(has_own_identity, findings);
+            self.access_step().into_iter().for_each(|finding| findings.add(finding));
+            if let Some((access, _)) = own.iter().find(|(_, is_ready)| *is_ready) {
+                findings.add(self.own_identity_step(access));
+            }
+            self.credential_steps(!own.is_empty(), findings);
         }
     }
 
-    /// What the ClusterAccesses of the namespace report about the cluster.
-    fn cluster_access_steps(&self, findings: &mut Findings) {
+    /// What the ClusterAccesses of the namespace report about the cluster. Returns those with the identity Own that select
+    /// it, each with whether the cluster is ready for it.
+    fn cluster_access_steps(&self, findings: &mut Findings) -> Vec<(&AccessName, bool)> {
+        let mut own = Vec::new();
         for (name, access) in
             self.hub.accesses.iter().filter(|(name, _)| name.namespace == self.key.namespace)
         {
-            let status = access.status.clone().unwrap_or_default();
-            let object = Object::namespaced("ClusterAccess", &name.namespace, &name.name);
-            let condition =
-                |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
-            let step = |code| self.finding(Step::ClusterAccess, code, object.clone());
-            let lacks = status.not_ready.iter().find(|it| it.cluster == self.key.cluster.as_str());
-            if let Some(accepted) = condition(ACCEPTED).filter(|accepted| accepted.status != "True")
-            {
-                let value = format!("{}: {}", accepted.reason, accepted.message);
-                findings.add(
-                    step(Code::AccessNotAccepted)
-                        .field("status.conditions[Accepted]", value)
-                        .fix_by_get(),
-                );
-            } else if let Some(lacks) = lacks {
-                let value = format!("{}: {}", lacks.reason, lacks.message);
-                findings
-                    .add(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
-            } else if let Some((field, value)) = self.leaves_out(&access.spec.clusters) {
-                findings.add(step(Code::AccessNotSelected).field(field, value));
-            } else if grant::decide(&self.hub.fleet, self.key) != Grant::Refused {
-                // The first clusters that are not ready are listed, by name.
-                let last = status.not_ready.last().filter(|_| status.more_not_ready.is_some());
-                let is_of_others =
-                    last.is_none_or(|last| self.key.cluster.as_str() < &*last.cluster);
-                let ready = condition(READY);
-                let lacks_nothing = |it: &Condition| {
-                    it.status == "True" || (it.reason == CLUSTERS_NOT_READY && is_of_others)
-                };
-                let step = match ready {
-                    Some(ready) if lacks_nothing(ready) => step(Code::AccessReady),
-                    Some(ready) if ready.status == "Unknown" => {
-                        step(Code::AccessNotReady).marked(Status::Unknown).fix_by_get()
-                    }
-                    _ => step(Code::AccessNotReady).fix_by_get(),
-                };
-                let value = ready.map(|it| format!("{}: {}", it.reason, it.message));
-                let value = value.unwrap_or_else(|| "none: does consumer access run?".to_owned());
-                findings.add(step.field("status.conditions[Ready]", value));
+            let Some(finding) = self.cluster_access_step(name, access) else { continue };
+            let is_used = matches!(finding.code, Code::AccessReady | Code::AccessNotReady);
+            if access.spec.identity == IdentityKind::Own && is_used {
+                own.push((name, finding.code == Code::AccessReady));
             }
+            findings.add(finding);
         }
+        own
+    }
+
+    /// What a ClusterAccess reports about the cluster, unless it is not about it.
+    fn cluster_access_step(
+        &self,
+        name: &AccessName,
+        access: &ClusterAccess,
+    ) -> Option<CheckResult> {
+        let status = access.status.clone().unwrap_or_default();
+        let object = Object::namespaced("ClusterAccess", &name.namespace, &name.name);
+        let condition =
+            |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+        let step = |code| self.finding(Step::ClusterAccess, code, object.clone());
+        if let Some(accepted) = condition(ACCEPTED).filter(|accepted| accepted.status != "True") {
+            let value = format!("{}: {}", accepted.reason, accepted.message);
+            let step = step(Code::AccessNotAccepted).field("status.conditions[Accepted]", value);
+            return Some(step.fix_by_get());
+        }
+        let cluster = self.key.cluster.as_str();
+        if let Some(lacks) = status.not_ready.iter().find(|it| it.cluster == cluster) {
+            let value = format!("{}: {}", lacks.reason, lacks.message);
+            return Some(step(Code::AccessNotReady).field("status.notReady", value).fix_by_get());
+        }
+        if let Some((field, value)) = self.leaves_out(&access.spec.clusters) {
+            return Some(step(Code::AccessNotSelected).field(field, value));
+        }
+        if grant::decide(&self.hub.fleet, self.key) == Grant::Refused {
+            return None;
+        }
+        // The first clusters that are not ready are listed, by name.
+        let last = status.not_ready.last().filter(|_| status.more_not_ready.is_some());
+        let is_of_others = last.is_none_or(|last| cluster < &*last.cluster);
+        let ready = condition(READY);
+        let lacks_nothing = |it: &Condition| {
+            it.status == "True" || (it.reason == CLUSTERS_NOT_READY && is_of_others)
+        };
+        let step = match ready {
+            Some(ready) if lacks_nothing(ready) => step(Code::AccessReady),
+            Some(ready) if ready.status == "Unknown" => {
+                step(Code::AccessNotReady).marked(Status::Unknown).fix_by_get()
+            }
+            _ => step(Code::AccessNotReady).fix_by_get(),
+        };
+        let value = ready.map(|it| format!("{}: {}", it.reason, it.message));
+        let value = value.unwrap_or_else(|| "none: does consumer access run?".to_owned());
+        Some(step.field("status.conditions[Ready]", value))
     }
 
     /// The field of a ClusterAccess that leaves out the cluster, which is granted, and its value.

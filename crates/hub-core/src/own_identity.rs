@@ -63,12 +63,6 @@ pub fn user(namespace: &Namespace, service_account: &str) -> String {
     format!("{PREFIX}system:serviceaccount:{namespace}:{service_account}")
 }
 
-/// The namespace and the name of the ServiceAccount whose user has this name.
-#[must_use]
-pub fn service_account(user: &str) -> Option<(&str, &str)> {
-    user.strip_prefix(PREFIX)?.strip_prefix("system:serviceaccount:")?.split_once(':')
-}
-
 /// The user's groups. An API server adds `system:authenticated`.
 #[must_use]
 pub fn groups(namespace: &Namespace) -> [String; 2] {
@@ -86,8 +80,6 @@ mod tests {
     fn no_user_or_group_of_a_cluster_has_the_name_of_one_of_the_hub() {
         let namespace = Namespace::from("kube-system");
         assert_eq!(user(&namespace, "a"), "cluster:hub:system:serviceaccount:kube-system:a");
-        assert_eq!(service_account(&user(&namespace, "a")), Some(("kube-system", "a")));
-        assert_eq!(service_account("system:serviceaccount:kube-system:a"), None);
         assert!(
             groups(&namespace)
                 .iter()

@@ -1,13 +1,12 @@
 //! The output for a hub with problems.
 
-use jiff::Timestamp;
 use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
 use super::plugin::{kubectl, run};
 use crate::support::credentials::token;
 use crate::support::rights::rule;
-use crate::support::{Hub, proxy, world};
+use crate::support::{Hub, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
 async fn hub() -> Hub {
@@ -22,12 +21,6 @@ async fn hub() -> Hub {
     ];
     world::create(&hub.ocm, objects).await;
     hub
-}
-
-fn lease_of(controller: &str, holder: &str, renewed: &str) -> ocm::Object {
-    let spec =
-        json!({ "holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": renewed });
-    world::object("Lease", Some("team"), &format!("hub-addons-{controller}")).field("spec", spec)
 }
 
 /// A Deployment with a label of the release.
@@ -53,52 +46,6 @@ fn binding(namespace: &str) -> ocm::Object {
         .label("app.kubernetes.io/part-of", "hub-addons")
         .field("roleRef", role)
         .field("subjects", json!([subject]))
-}
-
-#[tokio::test]
-async fn ocms_own_gate_beside_ours_is_found() {
-    let hub = hub().await;
-    let gvk = ("operator.open-cluster-management.io", "v1", "ClusterManager");
-    world::install_open_crd(&hub, gvk, "Cluster").await;
-    let gates = json!({ "featureGates": [{ "feature": "ClusterProfile", "mode": "Enable" }] });
-    ocm::Object::new(gvk, "clustermanagers", None, "cluster-manager")
-        .field("spec", json!({ "registrationConfiguration": gates }))
-        .create(&hub.ocm)
-        .await
-        .unwrap();
-    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    // Unless our controllers run, too, OCM's gate is not a problem.
-    let ended = run(&kubectl, &["explain", "--output=json"]).await;
-    assert!(!ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
-    let now = Timestamp::now().to_string();
-    let renewed = format!("{}.000000Z", &now[..19]);
-    lease_of("profile-projector", "pod-1", &renewed).create(&hub.ocm).await.unwrap();
-    let ended = run(&kubectl, &["explain", "--output=json"]).await;
-    assert!(ended.problems().contains(&"OcmGateEnabled".to_owned()), "{ended:?}");
-
-    // A gate of an addon is in the arguments of its manager.
-    let arguments = ["--leader-elect=true", "--feature-gates=ClusterProfile=true"];
-    let name = "cluster-proxy-addon-manager";
-    let manager = deployment("platform", name, "manager", &arguments);
-    world::create(&hub.ocm, [ocm::namespace("platform"), manager]).await;
-    let enabling = async || {
-        let findings =
-            run(&kubectl, &["explain", "--output=json"]).await.json()["findings"].clone();
-        let findings = findings.as_array().unwrap().clone().into_iter();
-        let found = findings.filter(|finding| finding["code"] == "OcmGateEnabled");
-        let name = |finding: Value| finding["object"]["name"].as_str().unwrap().to_owned();
-        found.map(name).collect::<Vec<_>>()
-    };
-    assert_eq!(enabling().await, ["cluster-manager"], "the provisioner does not run");
-    lease_of("access-provisioner", "pod-1", &renewed).create(&hub.ocm).await.unwrap();
-    // A tenant can create a Deployment of any name.
-    assert_eq!(
-        enabling().await,
-        ["cluster-manager"],
-        "nothing shows that addons are in that namespace"
-    );
-    proxy::configuration("platform").create(&hub.ocm).await.unwrap();
-    assert_eq!(enabling().await, ["cluster-manager", name]);
 }
 
 #[tokio::test]

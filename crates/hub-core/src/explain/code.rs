@@ -49,13 +49,6 @@ pub enum Code {
                        and nothing is created"
     )]
     KindUnreadable,
-    /// A feature gate of OCM, cluster-proxy or managed-serviceaccount is enabled whose controller writes the same
-    /// objects as a controller of hub-addons that runs.
-    #[strum(
-        message = "OCM's own controller is enabled beside that of hub-addons: both write the same \
-                       objects"
-    )]
-    OcmGateEnabled,
     #[strum(message = "another program overwrites what the profile projector writes")]
     OtherWriter,
     #[strum(message = "the namespace does not exist")]
@@ -96,11 +89,9 @@ pub enum Code {
     /// No ManagedServiceAccount of the cluster opts in to copies in the namespace.
     #[strum(message = "no ManagedServiceAccount of the cluster asks for copies in the namespace")]
     NoAccount,
-    /// The account of a ClusterAccess, the copy of a token, or a ManifestWork or ClusterPermission that consumer access
-    /// maintains exists, although it has to be deleted: the cluster is no longer granted, or the account is gone or does
-    /// not opt in. The API server refuses to delete it, a finalizer holds it, or its controller does not run. Permissions
-    /// do not record the namespace of their consumer: they are found only for clusters that the question names, reported
-    /// once for the cluster, and `unknown` if the question names namespaces.
+    /// The account of a ClusterAccess or the copy of a token exists, although it has to be deleted: the cluster is no
+    /// longer granted, or the account is gone or does not opt in. The API server refuses to delete it, a finalizer holds
+    /// it, or its controller does not run.
     #[strum(
         message = "access that has ended still exists: its deletion is refused, a finalizer holds it, or \
                        its controller does not run"
@@ -119,45 +110,17 @@ pub enum Code {
     Reported(String),
     #[strum(message = "the token has expired: the agent does not report a new one")]
     TokenExpired,
-    /// A ManifestWork or ClusterPermission with the account's permissions is applied on the cluster.
-    #[strum(
-        message = "the account has permissions on the cluster, if the roles exist there, which only \
-                       a test of the cluster shows"
-    )]
-    PermissionsApplied,
-    /// A ManifestWork or ClusterPermission with the account's permissions is not applied yet, and no other one gives
-    /// the account the same permission; or it reports that it cannot be applied.
-    #[strum(message = "the permissions of the account are not applied on the cluster yet")]
-    PermissionsNotApplied,
-    #[strum(
-        message = "no ManifestWork or ClusterPermission gives the account permissions; they may \
-                       exist on the cluster"
-    )]
-    PermissionsUnknown,
     #[strum(
         message = "the cluster accepts applications of the namespace by their own identity, if the \
                        roles exist there, which only a test shows"
     )]
     OwnIdentityAccepted,
-    /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
-    /// reach a cluster. Use copies of tokens.
-    #[strum(
-        message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
-                       connect under their names (enableKubeApiProxy=false, as the multicluster engine \
-                       sets): use copies of tokens"
-    )]
-    OwnIdentityUnsupported,
     #[strum(
         message = "applications have permissions for their own identity, and the profile does not \
                        show the user server: userServer.enabled of the chart is not set, or the \
                        access-provider provisioner does not run"
     )]
     OwnIdentityNotPublished,
-    #[strum(
-        message = "the agent has not reported the token of the account with which the user server \
-                       acts as applications"
-    )]
-    UserServerHasNoToken,
 }
 
 /// The findings of the projector that are about a profile or its cluster.
@@ -220,9 +183,8 @@ impl Code {
             | Self::AccountAsks
             | Self::TokenReported
             | Self::Credential(State::Synced)
-            | Self::PermissionsApplied
             | Self::OwnIdentityAccepted => Status::Ok,
-            // Only what depends on an object that cannot be read, or on the cluster itself, is unknown.
+            // Only what depends on an object that cannot be read is unknown.
             Self::NotReadable
             | Self::Withheld(Withheld::ConfigurationUnknown | Withheld::AddonsUnknown)
             | Self::Credential(
@@ -231,8 +193,7 @@ impl Code {
                 | State::TokenUnknown
                 | State::CopiesUnknown
                 | State::ProfileUnknown,
-            )
-            | Self::PermissionsUnknown => Status::Unknown,
+            ) => Status::Unknown,
             _ => Status::Problem,
         }
     }

@@ -1,4 +1,4 @@
-//! Whether the controllers work, and whether OCM's own controllers write the same objects.
+//! Whether the controllers work.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,9 @@ use hub_api::cluster_access::ClusterAccess;
 use hub_api::labels;
 
 use super::observed::{
-    ARGUMENTS, CONSUMER_ACCESS, CONTROLLERS, Lease, LeaseState, OCM_GATES, Observed, OcmGate,
-    PROJECTOR, PROVISIONER, SYNCER,
+    CONSUMER_ACCESS, CONTROLLERS, Lease, LeaseState, Observed, PROJECTOR, PROVISIONER, SYNCER,
 };
 use super::{CheckResult, Code, Findings, Object, Status, Step};
-use crate::access::DEFAULT_PROVIDER;
 
 /// The controllers that have a pending write.
 pub(super) fn needed(hub: &Observed, findings: &[CheckResult]) -> BTreeSet<&'static str> {
@@ -35,7 +33,7 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
     if let Some(object) = &hub.unread_settings {
         findings.add(
             CheckResult::new(Step::Controllers, Code::NotReadable, object.clone())
-                .field(ARGUMENTS, "")
+                .field("spec.template.spec.containers[].args", "")
                 .message(
                     "the Deployments of the controllers cannot be read: settings that no flag names are taken for the \
                      defaults",
@@ -73,7 +71,6 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
             }
         }
     }
-    gate_steps(hub, findings);
 }
 
 /// No controller has a Lease: they do not run, or run without leader election. The latter is assumed if a profile of
@@ -153,38 +150,4 @@ fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
                 "kubectl get pods --namespace {namespace} --selector app.kubernetes.io/name=hub-addons"
             )),
     );
-}
-
-/// Whether OCM's own controllers write the same objects as those of ours that run.
-fn gate_steps(hub: &Observed, findings: &mut Findings) {
-    for ocm in OCM_GATES {
-        // With another provider name, each writes access providers of its own.
-        let is_apart = ocm.controller == PROVISIONER && hub.access.provider() != DEFAULT_PROVIDER;
-        if is_apart
-            || matches!(hub.leading(ocm.controller), LeaseState::Unknown | LeaseState::NoLease)
-        {
-            continue;
-        }
-        let OcmGate { names, kind, object: name, field, .. } = ocm;
-        let Some(enabling) = hub.ocm_gates.get(ocm.controller) else {
-            let object = Object::cluster_scoped(kind, name);
-            let verb = if kind == "Deployment" { "list" } else { "get" };
-            let kinds = format!("{}s", kind.to_lowercase());
-            findings.add(
-                CheckResult::new(Step::Controllers, Code::NotReadable, object)
-                    .field(field, names.join(" or "))
-                    .fix(format!("kubectl auth can-i {verb} {kinds}/{name} --all-namespaces")),
-            );
-            continue;
-        };
-        for (object, gate) in enabling {
-            let namespace =
-                object.namespace.iter().map(|namespace| format!("--namespace {namespace} "));
-            let namespace: String = namespace.collect();
-            let fix =
-                format!("kubectl {namespace}edit {} {}", object.kind.to_lowercase(), object.name);
-            let finding = CheckResult::new(Step::Controllers, Code::OcmGateEnabled, object.clone());
-            findings.add(finding.field(field, *gate).fix(fix));
-        }
-    }
 }

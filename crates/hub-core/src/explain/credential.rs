@@ -12,10 +12,10 @@ use crate::credential::plan::{CopyAction, CopyPlan, plan};
 use crate::credential::state::State;
 use crate::grant::{self, Grant};
 
-pub(super) const ACCOUNT: &str = "ManagedServiceAccount";
+const ACCOUNT: &str = "ManagedServiceAccount";
 const SECRET: &str = "Secret";
 /// The condition by which the agent reports that it has written a token.
-pub(super) const CONDITION_REPORTED: &str = "TokenReported";
+const CONDITION_REPORTED: &str = "TokenReported";
 
 /// The state of the copy of an account in a namespace, as the syncer decides it.
 fn planned(hub: &Observed, namespace: &Namespace, account: &AccountKey) -> (CopyPlan, State) {
@@ -47,7 +47,7 @@ fn is_meant(state: State) -> bool {
 }
 
 impl Pair<'_> {
-    /// The steps from the accounts of the cluster to their permissions.
+    /// The steps from the accounts of the cluster to their copies.
     /// If there are applications with an identity of their own, a missing account is no problem: they need none.
     pub(super) fn credential_steps(&self, has_own_identity: bool, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
@@ -120,7 +120,6 @@ impl Pair<'_> {
                     self.finding(Step::Credential, Code::Credential(State::Synced), object);
                 finding.of_account(account).field("data.token", "set")
             });
-            self.permission_step(account, findings);
         }
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
@@ -186,7 +185,6 @@ impl Pair<'_> {
                         namespace = copy_key.namespace
                     ))
             });
-            self.permission_step(name, findings);
             return;
         }
         let object = match step {
@@ -238,7 +236,6 @@ impl Pair<'_> {
                     .field(format!("status.conditions[{CONDITION_SYNCED}]"), shown)
                     .message("the credential syncer reports no missing copy")
             });
-            self.permission_step(name, findings);
             return;
         }
         let secret = match state {
@@ -282,7 +279,7 @@ impl Pair<'_> {
 }
 
 /// The command that shows the state of a cluster's agent.
-pub(super) fn agent_command(account: &AccountKey) -> String {
+fn agent_command(account: &AccountKey) -> String {
     let AccountKey { cluster, account } = account;
     format!(
         "kubectl get managedclusteraddon managed-serviceaccount --namespace {cluster}; kubectl get managedserviceaccount {account} --namespace {cluster} --output yaml"
@@ -290,7 +287,7 @@ pub(super) fn agent_command(account: &AccountKey) -> String {
 }
 
 /// Status, reason and message of a condition of an account.
-pub(super) fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, String)> {
+fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, String)> {
     let state = account?.state.as_ref().ok()?;
     let entry = state.conditions().into_iter().find(|entry| entry["type"] == kind)?;
     let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();

@@ -17,8 +17,6 @@ use crate::member_id::{FIELD_MANAGER, MemberIds};
 use crate::profile::ObservedProfile;
 use crate::project::ProjectionSettings;
 
-pub use super::permission::AccountPermission;
-
 /// The controller that writes ClusterProfiles.
 pub(super) const PROJECTOR: &str = "profile-projector";
 /// The controller that writes access providers.
@@ -62,16 +60,6 @@ pub struct Observed {
     pub credentials: CredentialIndex,
     /// The Leases by the names of the controllers of their processes; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
-    /// By the controller of ours: the objects that enable the gate of OCM's controller for the same objects, each with
-    /// the name of the gate. Objects that cannot be read are left out.
-    pub ocm_gates: BTreeMap<&'static str, Vec<(Object, &'static str)>>,
-    /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters.
-    pub no_kube_api_proxy: Option<Object>,
-    /// The objects that grant permissions on a cluster to its accounts.
-    pub permissions: BTreeMap<ClusterName, Vec<AccountPermission>>,
-    /// The named clusters whose ManifestWorks or ClusterPermissions may not be listed: `permissions` has those that the
-    /// user may get by name.
-    pub permissions_not_listed: BTreeSet<ClusterName>,
     pub accesses: BTreeMap<AccessName, ClusterAccess>,
     /// The clusters that the Placements of these have decided for, where the decisions of every kind can be read.
     pub decisions: BTreeMap<PlacementName, BTreeSet<ClusterName>>,
@@ -103,10 +91,6 @@ impl Observed {
             anchor_reader: AnchorReader::default(),
             credentials,
             leases: None,
-            ocm_gates: BTreeMap::new(),
-            no_kube_api_proxy: None,
-            permissions: BTreeMap::new(),
-            permissions_not_listed: BTreeSet::new(),
             accesses: BTreeMap::new(),
             decisions: BTreeMap::new(),
         }
@@ -141,72 +125,6 @@ impl Observed {
         let profiles = self.profiles.range(first..).map(|(key, _)| key);
         profiles.take_while(move |key| key.namespace == *namespace).map(|key| &key.cluster)
     }
-}
-
-/// A feature gate of OCM whose controller writes the same objects as one of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OcmGate {
-    /// Its names: the current one, then those of earlier releases.
-    pub names: &'static [&'static str],
-    pub controller: &'static str,
-    /// The kind of the object that enables it.
-    pub kind: &'static str,
-    /// The name of that object.
-    pub object: &'static str,
-    /// The field of that object.
-    pub field: &'static str,
-}
-
-/// The arguments of a Deployment.
-pub(super) const ARGUMENTS: &str = "spec.template.spec.containers[].args";
-
-/// The feature gates of OCM's registration controller, of cluster-proxy, which renamed its own in 0.11, and of
-/// managed-serviceaccount, which renamed its own after 0.10.
-pub const OCM_GATES: [OcmGate; 3] = [
-    OcmGate {
-        names: &["ClusterProfile"],
-        controller: PROJECTOR,
-        kind: "ClusterManager",
-        object: "cluster-manager",
-        field: "spec.registrationConfiguration.featureGates",
-    },
-    OcmGate {
-        names: &["ClusterProfile", "ClusterProfileAccessProvider"],
-        controller: PROVISIONER,
-        kind: "Deployment",
-        object: "cluster-proxy-addon-manager",
-        field: ARGUMENTS,
-    },
-    OcmGate {
-        names: &["ClusterProfile", "ClusterProfileCredSyncer"],
-        controller: SYNCER,
-        kind: "Deployment",
-        object: "managed-serviceaccount-addon-manager",
-        field: ARGUMENTS,
-    },
-];
-
-/// The argument of cluster-proxy's addon manager without which agents connect under the name of their cluster, which
-/// the user server needs. The multicluster engine sets it.
-pub const NO_KUBE_API_PROXY: &str = "--enable-kube-api-proxy=false";
-
-impl OcmGate {
-    /// The first of `gates` that is a name of this one, as a static text.
-    #[must_use]
-    pub fn named<'a>(&self, mut gates: impl Iterator<Item = &'a str>) -> Option<&'static str> {
-        gates.find_map(|gate| self.names.iter().find(|name| **name == gate).copied())
-    }
-}
-
-/// The feature gates that the arguments of a program enable, with the values that Go's `strconv.ParseBool` accepts.
-pub fn enabled_gates<'a>(
-    arguments: impl IntoIterator<Item = &'a str>,
-) -> impl Iterator<Item = &'a str> {
-    let gates =
-        arguments.into_iter().filter_map(|argument| argument.strip_prefix("--feature-gates="));
-    let gates = gates.flat_map(|gates| gates.split(',')).filter_map(|gate| gate.split_once('='));
-    let is_true = |value: &str| matches!(value.trim(), "1" | "t" | "T" | "TRUE" | "true" | "True");
-    gates.filter(move |(_, value)| is_true(value)).map(|(gate, _)| gate.trim())
 }
 
 /// A ClusterProfile.

@@ -1,5 +1,4 @@
-//! What is left of access that has ended: accounts, copies of tokens and permissions that a controller deletes, and
-//! that still exist.
+//! What is left of access that has ended: accounts and copies of tokens that a controller deletes, and that still exist.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +6,7 @@ use hub_api::labels;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, SecretKey};
 
 use super::observed::Observed;
-use super::permission::AccountPermission;
-use super::{CheckResult, Code, Findings, Object, Pair, Question, Status, Step};
+use super::{CheckResult, Code, Findings, Object, Pair, Step};
 use crate::credential::account::{Account, Scope};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::plan::plan;
@@ -91,56 +89,10 @@ impl Pair<'_> {
     }
 }
 
-/// The permissions on a cluster that consumer access maintains, with their account: one for each object.
-fn maintained_permissions<'a>(
-    hub: &'a Observed,
-    cluster: &ClusterName,
-) -> impl Iterator<Item = (AccountName, &'a AccountPermission)> {
-    let mut seen = BTreeSet::new();
-    let permissions = hub.permissions.get(cluster).into_iter().flatten();
-    permissions
-        .filter(|permission| permission.is_maintained && permission.service_account().is_none())
-        .filter(move |permission| seen.insert(&permission.object))
-        .map(|permission| (AccountName::from(permission.account.as_str()), permission))
-}
-
 /// What is left, with the command that deletes it: what the API server responds shows what holds it.
 fn left(step: Step, object: Object, account: &AccountName) -> CheckResult {
     let Object { kind, namespace, name } = &object;
     let namespace = namespace.as_deref().unwrap_or_default();
     let fix = format!("kubectl delete {} {name} --namespace {namespace}", kind.to_lowercase());
     CheckResult::new(step, Code::NotWithdrawn, object).of_account(account).fix(fix)
-}
-
-/// Permissions that consumer access has to delete, and whose account it no longer maintains. They do not record the
-/// namespace of their consumer, so they are reported once for their cluster. If the question names namespaces, it is
-/// unknown whether they belong to consumers there.
-pub(super) fn permissions_without_account(
-    hub: &Observed,
-    question: &Question,
-    findings: &mut Findings,
-) {
-    if !hub.credentials.knows_accounts() {
-        return;
-    }
-    for cluster in hub.permissions.keys() {
-        for (account, permission) in maintained_permissions(hub, cluster) {
-            let key = cluster.account(&account);
-            let is_maintained = hub.credentials.account(&key).is_some_and(|it| it.is_maintained);
-            if is_maintained || question.account.as_ref().is_some_and(|asked| *asked != account) {
-                continue;
-            }
-            let mut finding = left(Step::AccountPermission, permission.object.clone(), &account)
-                .field("roleRef", permission.role.as_str());
-            finding.cluster = Some(cluster.to_string());
-            if !question.namespaces.is_empty() {
-                finding.mark = Status::Unknown;
-                finding.message = format!(
-                    "{}; the object does not record the namespace of the consumer",
-                    finding.message
-                );
-            }
-            findings.add(finding);
-        }
-    }
 }

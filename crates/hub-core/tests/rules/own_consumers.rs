@@ -3,7 +3,6 @@
 
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings};
-use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -238,24 +237,10 @@ fn an_application_lacks_its_part_until_that_has_its_own_users_and_roles_alone() 
             let declared = json!([with(kueue.clone(), &change), declared()[1]]);
             let permissions = Some(kind.gvk().2.parse().unwrap());
             let settings = AccessSettings { permissions, ..settings_of(&declared) };
-            let lacking = lacking(&settings, &mut world, "kueue-system");
+            let lacking = world.lacking(&settings, &both(), "kueue-system");
             assert_eq!(lacking.unwrap().0, expected, "{change}");
         }
     }
-}
-
-/// Why the application of a namespace is not ready: the reason and the message.
-fn lacking(
-    settings: &AccessSettings,
-    world: &mut World,
-    namespace: &str,
-) -> Option<(String, String)> {
-    world.observed(settings);
-    let name = AccessName { namespace: namespace.into(), name: "app".to_owned() };
-    let observed = |kind: AccessKind, _: &AccountKey| world.found.get(&kind);
-    let now = jiff::Timestamp::UNIX_EPOCH;
-    let status = settings.status(&both(), &name, None, observed, now).unwrap().0;
-    status.not_ready.into_iter().next().map(|it| (it.reason, it.message))
 }
 
 /// The status, about the generation 2, of an object of which the cluster has not applied the parts whose names contain
@@ -306,18 +291,9 @@ fn an_application_is_ready_when_the_cluster_has_applied_its_own_part_and_the_imp
             world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
             world.edit(kind, &partly_applied(kind, &world.objects[&kind], failed, unreported));
             world.edit(kind, &json!({ "metadata": { "generation": generation } }));
-            let object = &world.objects[&kind];
-            let explained = match kind {
-                PERMISSION => AccountPermission::of_cluster_permission(object),
-                _ => AccountPermission::of_manifest_work(object),
-            };
             for (namespace, is_ready) in [("kueue-system", kueue), ("argocd", argo_cd)] {
                 let what = format!("{kind:?} of {namespace} without {failed}, {unreported}");
-                let needed = explained.iter().filter(|it| {
-                    it.account == "user-server" || it.account.contains(&format!(":{namespace}:"))
-                });
-                assert_eq!(needed.into_iter().all(|it| it.is_applied), is_ready, "{what}");
-                let lacking = lacking(&settings, &mut world, namespace);
+                let lacking = world.lacking(&settings, &both(), namespace);
                 let reason = lacking.as_ref().map(|(reason, _)| reason.as_str());
                 assert_eq!(reason, (!is_ready).then_some("PermissionsNotApplied"), "{what}");
                 // The message about another application is not shown.
@@ -340,7 +316,7 @@ fn the_user_server_may_impersonate_once_the_cluster_has_the_role_of_a_cluster_pe
     for (failed, is_ready) in [("none", true), (role, false)] {
         let status = partly_applied(PERMISSION, &world.objects[&PERMISSION], failed, "none");
         world.edit(PERMISSION, &status);
-        assert_eq!(lacking(&settings, &mut world, "argocd").is_none(), is_ready);
+        assert_eq!(world.lacking(&settings, &both(), "argocd").is_none(), is_ready);
     }
 }
 

@@ -1,12 +1,9 @@
 //! The permissions of a consumer are in an object of the kind that is configured. What exists of the other kind ends.
 
-use std::collections::BTreeSet;
-
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessSettings, FoundObject, ObservedAccess,
 };
-use hub_core::explain::observed::AccountPermission;
 use hub_core::finding::Reason;
 use hub_core::grant::Grant;
 use proptest::prelude::*;
@@ -101,10 +98,6 @@ fn a_cluster_permission_binds_the_declared_cluster_roles_to_the_account() {
     world.found.clear();
     world.settle(&settings_by("ClusterPermission"), &granted());
     assert!(world.writes().is_empty());
-    let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
-    let found: BTreeSet<_> =
-        explained.iter().map(|it| (it.account.as_str(), it.role.as_str())).collect();
-    assert_eq!(found, [("app", "ClusterRole view"), ("app", "ClusterRole edit")].into());
 }
 
 #[test]
@@ -238,9 +231,12 @@ fn a_cluster_permission_is_applied_when_its_status_lists_each_binding_as_applied
         (listing(json!({ "roleBindings": [edit("b"), edit("a"), edit("c")] })), true),
     ] {
         let mut world = settled_by(&settings);
+        let token = json!({ "status": { "tokenSecretRef": { "name": "app" } } });
+        world.edit(AccessKind::Account, &token);
         world.edit(PERMISSION, &status);
-        let explained = AccountPermission::of_cluster_permission(&world.objects[&PERMISSION]);
-        assert_eq!(explained.iter().all(|it| it.is_applied), is_applied, "{status}");
+        let (reason, _) = world.lacking(&settings, &granted(), "team").unwrap();
+        let expected = if is_applied { "CopyMissing" } else { "PermissionsNotApplied" };
+        assert_eq!(reason, expected, "{status}");
     }
 }
 

@@ -1,34 +1,23 @@
 //! Applications with an identity of their own need no copy of a token, and a cluster that lets them in.
 
+use hub_api::cluster_access::ClusterAccess;
 use hub_core::consumer_access::AccessName;
-use hub_core::explain::observed::{AccountPermission, Lease, Observed};
+use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{CheckResult, Object, Question, Status, Step, explain};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::scene::{Scene, one, work};
-use crate::support::credential::account;
-use crate::support::{key, member, with};
+use super::scene::{Scene, one};
+use crate::support::{condition, key, member, with};
 
-/// The permissions of applications in a namespace, and that of the account which acts as them.
-fn permissions(namespace: &str, applied: &str) -> Value {
-    let mut object = work("user-server", applied);
-    object["metadata"]["name"] = json!("hub-addons-consumer-user-server");
-    let manifests = object["spec"]["workload"]["manifests"].as_array_mut().unwrap();
-    let mut of_users = manifests[0].clone();
-    of_users["subjects"] = ["one", "other"]
-        .map(|name| {
-            let name = format!("cluster:hub:system:serviceaccount:{namespace}:{name}");
-            json!({ "kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": name })
-        })
-        .into();
-    manifests.insert(0, of_users);
-    object
-}
-
-/// The account of the user server on a cluster.
-fn user_server(cluster: &str) -> Value {
-    with(account(cluster, "user-server"), &json!({ "metadata": { "labels": null } }))
+/// A ClusterAccess of `team` with the identity Own, and this status of its condition Ready.
+fn own(ready: &str) -> (AccessName, ClusterAccess) {
+    let spec = json!({ "identity": "Own", "serviceAccountNames": ["app"] });
+    let ready = condition("Ready", ready, "R");
+    let status = json!({ "conditions": [condition("Accepted", "True", "Accepted"), ready] });
+    let object = json!({ "metadata": {}, "spec": spec, "status": status });
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    (name, serde_json::from_value(object).unwrap())
 }
 
 /// A hub on which `team` reaches `c1` by its own identity alone.
@@ -37,18 +26,13 @@ fn scene() -> Scene {
     Scene::in_order()
         .without("ManagedServiceAccount")
         .without("Secret")
-        .and(user_server("c1"))
         .profile(&json!({ "status": { "accessProviders": [entry] } }))
-        .observing(|hub| {
-            let permissions = AccountPermission::of_manifest_work(&permissions("team", "True"));
-            hub.permissions.insert("c1".into(), permissions);
-        })
+        .observing(|hub| hub.accesses.extend([own("True")]))
 }
 
 /// The results of the steps that are about identities: step and code.
 fn results(scene: &Scene, question: &Question) -> Vec<(Step, String, Status)> {
-    let steps =
-        [Step::OwnIdentity, Step::Account, Step::Token, Step::Credential, Step::AccountPermission];
+    let steps = [Step::OwnIdentity, Step::Account, Step::Token, Step::Credential];
     let findings = explain(&scene.observed(), question).findings.into_iter();
     let findings = findings.filter(|finding| steps.contains(&finding.step));
     findings.map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark)).collect()
@@ -56,51 +40,23 @@ fn results(scene: &Scene, question: &Question) -> Vec<(Step, String, Status)> {
 
 #[test]
 fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
-    let own = |code: &str, mark| vec![(Step::OwnIdentity, code.to_owned(), mark)];
-    let problem = |code| own(code, Status::Problem);
+    let result = |step, code: &str, mark| vec![(step, code.to_owned(), mark)];
     for (scene, expected) in [
-        (scene(), own("OwnIdentityAccepted", Status::Ok)),
-        (
-            scene().observing(|hub| {
-                let permissions =
-                    AccountPermission::of_manifest_work(&permissions("team", "False"));
-                hub.permissions.insert("c1".into(), permissions);
-            }),
-            problem("PermissionsNotApplied"),
-        ),
-        // The account of the user server may not act as them yet.
-        (
-            scene().observing(|hub| {
-                let mut permissions = hub.permissions.values_mut().flatten();
-                permissions.find(|it| it.account == "user-server").unwrap().is_applied = false;
-            }),
-            problem("PermissionsNotApplied"),
-        ),
-        (
-            scene().with("ManagedServiceAccount", &json!({ "status": null })),
-            problem("UserServerHasNoToken"),
-        ),
-        (scene().without("ManagedServiceAccount"), problem("UserServerHasNoToken")),
+        (scene(), result(Step::OwnIdentity, "OwnIdentityAccepted", Status::Ok)),
+        // What is missing on the cluster is in the step of the object.
+        (scene().observing(|hub| hub.accesses.extend([own("False")])), vec![]),
         (
             scene().profile(&json!({ "status": { "accessProviders": null } })),
-            problem("OwnIdentityNotPublished"),
+            result(Step::OwnIdentity, "OwnIdentityNotPublished", Status::Problem),
         ),
+        // The object does not select the cluster.
         (
             scene().observing(|hub| {
-                let name = "cluster-proxy-addon-manager";
-                hub.no_kube_api_proxy =
-                    Some(Object::namespaced("Deployment", "multicluster-engine", name));
+                let selector = json!({ "selector": { "matchLabels": { "env": "prod" } } });
+                let selector = serde_json::from_value(selector).unwrap();
+                hub.accesses.values_mut().next().unwrap().spec.clusters = selector;
             }),
-            problem("OwnIdentityUnsupported"),
-        ),
-        // Permissions of applications in another namespace.
-        (
-            scene().observing(|hub| {
-                let permissions =
-                    AccountPermission::of_manifest_work(&permissions("other", "True"));
-                hub.permissions.insert("c1".into(), permissions);
-            }),
-            vec![(Step::Account, "NoAccount".to_owned(), Status::Problem)],
+            result(Step::Account, "NoAccount", Status::Problem),
         ),
     ] {
         assert_eq!(results(&scene, &one("team", "c1")), expected);
@@ -116,24 +72,16 @@ fn a_question_about_an_account_is_about_its_copy() {
 
 #[test]
 fn an_application_with_both_has_the_steps_of_both() {
-    let both = Scene::in_order().observing(|hub| {
-        let own = AccountPermission::of_manifest_work(&permissions("team", "True"));
-        hub.permissions.get_mut("c1").unwrap().extend(own);
-    });
+    let both = Scene::in_order().observing(|hub| hub.accesses.extend([own("True")]));
     let codes: Vec<_> =
         results(&both, &one("team", "c1")).into_iter().map(|(_, code, _)| code).collect();
-    assert!(
-        codes.contains(&"Synced".to_owned()) && codes.contains(&"PermissionsApplied".to_owned()),
-        "{codes:?}"
-    );
-    assert!(codes.contains(&"UserServerHasNoToken".to_owned()), "{codes:?}");
+    let expected = ["OwnIdentityNotPublished", "AccountAsks", "TokenReported", "Synced"];
+    assert_eq!(codes, expected);
 }
 
 #[test]
 fn a_cluster_that_the_tunnel_cannot_lead_to_by_its_name_is_no_cluster_for_own_identities() {
-    let odd = scene().and(member("2107au", "prod")).and(user_server("2107au")).observing(|hub| {
-        let own = AccountPermission::of_manifest_work(&permissions("team", "True"));
-        hub.permissions.insert("2107au".into(), own);
+    let odd = scene().and(member("2107au", "prod")).observing(|hub| {
         let metadata = ObjectMeta { name: Some("2107au".to_owned()), ..ObjectMeta::default() };
         hub.apply_profile(key("team", "2107au"), &metadata, &json!({}));
     });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hub_api::names::Namespace;
 use hub_core::access::{AccessIndex, AccessSource, Known};
-use hub_core::explain::observed::{AccountPermission, Lease, OCM_GATES, Observed};
+use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{Explanation, Question, Status, Step, explain};
 use hub_core::fleet::Fleet;
 use hub_core::project::{self, ProjectionSettings};
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::support::api::{observe, settle};
 use crate::support::credential::{World, account, token};
-use crate::support::{NOON, binding, condition, exclusive, fleet, key, member, with};
+use crate::support::{NOON, binding, exclusive, fleet, key, member, with};
 
 pub const RSA: &str = include_str!("../certificates/rsa-root.crt");
 pub const EXPIRED: &str = include_str!("../certificates/expired-root.crt");
-pub const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
+const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
 
 pub fn now() -> Timestamp {
     NOON.parse().unwrap()
@@ -108,11 +108,8 @@ impl Scene {
         leases.get_mut("credential-syncer").unwrap().name =
             "hub-addons-credential-syncer".to_owned();
         hub.leases = Some(leases);
-        hub.ocm_gates = OCM_GATES.map(|ocm| (ocm.controller, Vec::new())).into();
         let metadata = serde_json::from_value(profile["metadata"].clone()).unwrap();
         hub.apply_profile(pair, &metadata, &profile);
-        let work = work("kueue", "True");
-        hub.permissions.insert("c1".into(), AccountPermission::of_manifest_work(&work));
         for edit in &self.edits {
             edit(&mut hub);
         }
@@ -175,18 +172,6 @@ pub fn lease(holder: Option<&str>, renewed: &str) -> Lease {
 
 pub fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
-}
-
-pub fn work(account: &str, applied: &str) -> Value {
-    let binding = json!({
-        "kind": "ClusterRoleBinding", "roleRef": { "kind": "ClusterRole", "name": "view" },
-        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": "agents" }],
-    });
-    json!({
-        "metadata": { "namespace": "c1", "name": "permissions" },
-        "spec": { "workload": { "manifests": [binding] } },
-        "status": { "conditions": [condition("Applied", applied, "R")] },
-    })
 }
 
 pub fn one(namespace: &str, cluster: &str) -> Question {

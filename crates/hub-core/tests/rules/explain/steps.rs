@@ -1,55 +1,11 @@
 //! One failing case for each step: the code, the fact that it rests on and the command that fixes it.
 
 use hub_core::access::{AccessIndex, AccessSource};
-use hub_core::consumer_access::AccessKind;
-use hub_core::explain::observed::{AccountPermission, Observed};
+use hub_core::explain::observed::Observed;
 use hub_core::explain::{Question, Status, Step, explain};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::scene::{RSA, Scene, one};
-use crate::support::consumer_access::object_of;
-
-#[test]
-fn permissions_that_are_being_replaced_are_missing_only_if_the_new_ones_fail() {
-    let permission = |status: &str, reason: &str| {
-        let permission =
-            object_of(AccessKind::ClusterPermission).to_string().replace("app", "kueue");
-        let mut permission: Value = serde_json::from_str(&permission).unwrap();
-        let condition =
-            json!({ "type": "AppliedRBACManifestWork", "status": status, "reason": reason });
-        permission["metadata"]["labels"] = Value::Null;
-        permission["status"] = json!({ "conditions": [condition] });
-        AccountPermission::of_cluster_permission(&permission)
-    };
-    let work = |is_applied: bool| {
-        let work = object_of(AccessKind::ManifestWork).to_string().replace("app", "kueue");
-        let mut work: Value = serde_json::from_str(&work).unwrap();
-        work["metadata"]["labels"] = Value::Null;
-        work["metadata"]["generation"] = json!(2);
-        let condition = json!({ "type": "Applied", "status": "True", "observedGeneration": 1 + u8::from(is_applied) });
-        work["status"] = json!({ "conditions": [condition] });
-        AccountPermission::of_manifest_work(&work)
-    };
-    for (permissions, is_problem) in [
-        ([work(true), permission("True", "AppliedRBACManifestWork")].concat(), false),
-        ([work(true), permission("False", "ApplyRBACManifestWorkNotComplete")].concat(), false),
-        ([work(true), permission("False", "FailedBuildManifestWork")].concat(), true),
-        // What is applied is an earlier generation.
-        ([work(false), permission("True", "AppliedRBACManifestWork")].concat(), true),
-        (permission("True", "AppliedRBACManifestWork"), true),
-        // Another ClusterRole, or in fewer namespaces.
-        ([work(true)[..1].to_vec(), permission("True", "AppliedRBACManifestWork")].concat(), true),
-        ([work(true)[..2].to_vec(), permission("True", "AppliedRBACManifestWork")].concat(), true),
-    ] {
-        let mut hub = Scene::in_order().observed();
-        hub.permissions.insert("c1".into(), permissions.clone());
-        let explanation = explain(&hub, &one("team", "c1"));
-        let found: Vec<_> =
-            explanation.findings.iter().filter(|it| it.mark == Status::Problem).collect();
-        assert_eq!(found.len(), usize::from(is_problem), "{permissions:#?} {found:#?}");
-        assert!(found.iter().all(|it| it.code.as_str() == "PermissionsNotApplied"), "{found:#?}");
-    }
-}
+use super::scene::{RSA, Scene};
 
 #[test]
 fn once_the_server_is_stated_an_entry_that_leads_elsewhere_is_a_problem() {

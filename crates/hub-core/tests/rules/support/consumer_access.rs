@@ -117,6 +117,21 @@ pub fn observe(object: &Value) -> ObservedObject {
 }
 
 impl World {
+    /// Why the application of the object `app` of a namespace is not ready: the reason and the message.
+    pub fn lacking(
+        &mut self,
+        settings: &AccessSettings,
+        fleet: &Fleet,
+        namespace: &str,
+    ) -> Option<(String, String)> {
+        self.observed(settings);
+        let name = AccessName { namespace: namespace.into(), name: "app".to_owned() };
+        let observed = |kind: AccessKind, _: &AccountKey| self.found.get(&kind);
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let status = settings.status(fleet, &name, None, observed, now).unwrap().0;
+        status.not_ready.into_iter().next().map(|it| (it.reason, it.message))
+    }
+
     pub fn with(kind: AccessKind, object: Value) -> Self {
         let mut world = Self::default();
         world.objects.insert(kind, object);

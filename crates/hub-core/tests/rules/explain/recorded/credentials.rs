@@ -1,14 +1,14 @@
-//! Scenes of accounts, tokens and copies, and of permissions.
+//! Scenes of accounts, tokens and copies.
 
 use hub_api::labels;
 use hub_api::names::AccountName;
 use hub_core::credential::index::{CredentialIndex, Listed};
 use hub_core::explain::Question;
-use hub_core::explain::observed::{AccountPermission, Observed};
+use hub_core::explain::observed::Observed;
 use serde_json::{Value, json};
 
 use super::{Recorded, namespace, pair, thrice};
-use crate::explain::scene::{Scene, lease, now, one, parse, work};
+use crate::explain::scene::{Scene, lease, now, one, parse};
 use crate::support::credential::{account, account_key, observe, secret_key, stranger, token};
 use crate::support::{NOON, binding, condition, key, member, unreadable};
 
@@ -169,11 +169,6 @@ pub fn scenes() -> Vec<Recorded> {
             of("other"),
         ),
         (
-            "the permissions are not known",
-            in_order().observing(|hub| hub.permissions.clear()),
-            one("team", "c1"),
-        ),
-        (
             "neither clusters nor sets can be read; a namespace",
             in_order().observing(|hub| {
                 (hub.knows_clusters, hub.knows_sets) = (false, false);
@@ -274,27 +269,6 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
             in_order()
                 .observing(|hub| rebuilt(hub, false, false, true))
                 .observing(|hub| hub.knows_clusters = false),
-        ),
-        (
-            "the permissions are not applied",
-            in_order().observing(|hub| {
-                let permissions = AccountPermission::of_manifest_work(&work("kueue", "False"));
-                hub.permissions.insert("c1".into(), permissions);
-            }),
-        ),
-        (
-            "one of two permissions is not applied",
-            in_order().observing(|hub| {
-                let permissions = hub.permissions.get_mut("c1").unwrap();
-                permissions.extend(AccountPermission::of_manifest_work(&work("kueue", "False")));
-            }),
-        ),
-        (
-            "the permissions are those of another account",
-            in_order().observing(|hub| {
-                let permissions = AccountPermission::of_manifest_work(&work("other", "False"));
-                hub.permissions.insert("c1".into(), permissions);
-            }),
         ),
     ]
 }

@@ -1,11 +1,11 @@
-//! Scenes of the hub as a whole: controllers and their Leases, and OCM's own gate.
+//! Scenes of the hub as a whole: controllers and their Leases, and other writers.
 
 use std::collections::BTreeMap;
 
 use hub_core::access::Known;
 use hub_core::credential::index::CredentialIndex;
+use hub_core::explain::Question;
 use hub_core::explain::observed::{Lease, Observed};
-use hub_core::explain::{Object, Question};
 use hub_core::fleet::Fleet;
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
@@ -32,7 +32,6 @@ fn one_namespace(hub: &mut Observed) {
     hub.credentials.apply_copy(&copy_key, copy);
     hub.credentials.set_copies_read(Some(&"team".into()), true);
     hub.leases = None;
-    hub.permissions.clear();
 }
 
 fn nothing(hub: &mut Observed) {
@@ -43,11 +42,6 @@ fn nothing(hub: &mut Observed) {
 
 fn replace(hub: &mut Observed, lease: Lease) {
     hub.leases.as_mut().unwrap().insert("profile-projector".to_owned(), lease);
-}
-
-fn ocm_gate(hub: &mut Observed) {
-    let object = Object::cluster_scoped("ClusterManager", "cluster-manager");
-    hub.ocm_gates.insert("profile-projector", vec![(object, "ClusterProfile")]);
 }
 
 /// A profile that another field manager has written last, in these fields.
@@ -148,15 +142,6 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
         (
             "the Lease was never renewed",
             in_order().observing(|hub| replace(hub, Lease { renewed: None, ..lease(Some("pod-1"), NOON) })),
-        ),
-        ("OCM's gate is on", in_order().observing(ocm_gate)),
-        (
-            "OCM's gate is on, and the projector does not lead",
-            in_order().observing(ocm_gate).observing(|hub| replace(hub, lease(None, NOON))),
-        ),
-        (
-            "OCM's gate is on, and the Leases cannot be read",
-            in_order().observing(ocm_gate).observing(|hub| hub.leases = None),
         ),
         ("another writer of the spec", written(&json!({ "f:spec": { "f:clusterManager": {} } }))),
         (

@@ -1,15 +1,12 @@
-//! Scenes of what is left of access that has ended: accounts, copies and permissions.
+//! Scenes of what is left of access that has ended: accounts and copies.
 
 use hub_api::labels;
-use hub_core::consumer_access::AccessKind;
-use hub_core::credential::index::CredentialIndex;
 use hub_core::explain::Question;
-use hub_core::explain::observed::{AccountPermission, Observed};
+use hub_core::explain::observed::Observed;
 use serde_json::{Value, json};
 
 use super::{Recorded, thrice};
-use crate::explain::scene::{Scene, one, work};
-use crate::support::consumer_access::object_of;
+use crate::explain::scene::{Scene, one};
 use crate::support::credential::{account, observe, secret_key, stranger};
 use crate::support::{key, member, with};
 
@@ -53,21 +50,6 @@ fn maintained() -> Value {
 
 fn with_account(scene: Scene) -> Scene {
     scene.with("ManagedServiceAccount", &maintained())
-}
-
-/// Permissions of each kind, as consumer access gives them.
-fn permitted(hub: &mut Observed) {
-    let marked = with(work("kueue", "True"), &maintained());
-    let permission = object_of(AccessKind::ClusterPermission).to_string().replace("app", "kueue");
-    let permission = with(serde_json::from_str(&permission).unwrap(), &maintained());
-    let mut permissions = AccountPermission::of_manifest_work(&marked);
-    permissions.extend(AccountPermission::of_manifest_work(&marked));
-    permissions.extend(AccountPermission::of_cluster_permission(&permission));
-    hub.permissions.insert("c1".into(), permissions);
-}
-
-fn without_account() -> Scene {
-    Scene::in_order().without("ManagedServiceAccount").observing(permitted)
 }
 
 #[allow(clippy::too_many_lines, reason = "a list of scenes")]
@@ -122,50 +104,11 @@ pub fn scenes() -> Vec<Recorded> {
             with_account(moved()).with("ManagedServiceAccount", &of_others)
         }),
     ];
-    let of_cluster = || Question { clusters: vec!["c1".into()], ..Question::default() };
-    let of_account =
-        |name: &str, question| Question { account: Some(name.into()), all: false, ..question };
     let mut scenes: Vec<_> = scenes.into_iter().flatten().collect();
-    scenes.extend([
-        (
-            "a copy is left after the grant",
-            moved().observing(keep_copy),
-            of_account("other", one("team", "c1")),
-        ),
-        ("permissions without their account", without_account(), of_cluster()),
-        ("permissions without their account", without_account(), of_account("other", of_cluster())),
-        (
-            "permissions without their account",
-            without_account(),
-            Question { namespaces: vec!["team".into(), "other".into()], ..of_cluster() },
-        ),
-        (
-            "permissions without their account, in no namespace",
-            without_account()
-                .without("ManagedClusterSetBinding")
-                .observing(|hub| hub.profiles.clear()),
-            of_cluster(),
-        ),
-        (
-            "permissions beside an account that a person created in place of theirs",
-            Scene::in_order().observing(permitted),
-            of_cluster(),
-        ),
-        (
-            "permissions that a person gave, without an account",
-            Scene::in_order().without("ManagedServiceAccount"),
-            of_cluster(),
-        ),
-        (
-            "permissions, and the accounts cannot be read",
-            without_account().observing(|hub| hub.credentials = CredentialIndex::default()),
-            of_cluster(),
-        ),
-        (
-            "permissions of an account that is left after the grant",
-            with_account(moved()).observing(permitted),
-            of_cluster(),
-        ),
-    ]);
+    scenes.push((
+        "a copy is left after the grant",
+        moved().observing(keep_copy),
+        Question { account: Some("other".into()), all: false, ..one("team", "c1") },
+    ));
     scenes
 }
