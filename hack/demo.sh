@@ -222,11 +222,11 @@ show_profiles() {
   kubectl get clusterprofiles --all-namespaces -l x-k8s.io/cluster-manager=open-cluster-management -o custom-columns='NAMESPACE:.metadata.namespace,CLUSTER:.metadata.name,SET:.metadata.labels.multicluster\.x-k8s\.io/clusterset,HEALTHY:.status.conditions[?(@.type=="ControlPlaneHealthy")].status,VERSION:.status.version.kubernetes,SERVER:.status.accessProviders[0].cluster.server'
 }
 
-# why NAMESPACE: every step, of which none is a problem here. explain gets the settings of the controllers.
+# why NAMESPACE: every step, of which none is a problem here. explain gets the flags of the controllers.
 why() {
-  local settings=(--compute-bound --access-provider-server "$USER_SERVER_URL/{cluster}")
+  local settings=(--compute-bound "--access-provider-server=$USER_SERVER_URL/{cluster}")
   printf '\n$ kubectl clusterprofile explain --all %s\n' "$1"
-  "$clusterprofile" explain --kubeconfig "$KUBECONFIG" "${settings[@]}" --all "$1" ||
+  "$clusterprofile" explain --kubeconfig "$KUBECONFIG" --all "$1" -- "${settings[@]}" ||
     fail "explain has found a problem or has failed: its exit status is $?"
 }
 
@@ -262,7 +262,7 @@ The hub, its clusters and the addons keep running. To explore them:
   export KUBECONFIG=$KUBECONFIG PATH=\$PATH:$LOCAL_HUB_BIN
   kubectl get clusterprofiles --all-namespaces
   kubectl label managedcluster tokyo $set_label-
-  $clusterprofile explain --compute-bound
+  $clusterprofile explain -- --compute-bound
   kubectl --kubeconfig $work/argocd-berlin.kubeconfig get namespaces
 $(ways_to_look)
 

@@ -8,8 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{NonEmptyStringValueParser, Resettable};
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 use hub_core::access;
 use hub_core::claim_allow_list::ClaimAllowList;
@@ -43,8 +43,7 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Write one HTML file that shows which namespace reaches which cluster
     ///
-    /// The file loads nothing from elsewhere, and contains no secret. Settings of the controllers that their Deployments
-    /// do not show are read from variables, such as HUB_ADDONS_COMPUTE_BOUND=true.
+    /// The file loads nothing from elsewhere, and contains no secret.
     Report(ReportArgs),
     /// Reach a cluster as an application does, and print every hop with its duration
     ///
@@ -127,114 +126,78 @@ pub enum Output {
     Yaml,
 }
 
-/// The settings of the controllers. What is not set is read from their Deployments, and otherwise the default.
-#[derive(Debug, Default, Args)]
-#[command(next_help_heading = "Settings of the controllers, by default those in their Deployments")]
-pub struct SetupArgs {
-    /// Name of the cluster manager in ClusterProfiles, and so of the controllers, if several are installed
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_MANAGER_NAME", value_name = "NAME")]
-    pub cluster_manager_name: Option<ManagerName>,
-
-    /// Name of the access provider in ClusterProfiles
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
-    pub access_provider_name: Option<String>,
-
-    /// With a source other than cluster-proxy: URL of the server, with {cluster} in place of the cluster's name
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_SERVER", value_name = "URL")]
-    pub access_provider_server: Option<ServerTemplate>,
-
-    /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
-    /// serving certificate of cluster-proxy's user server
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_CA", value_name = "REFERENCE")]
-    pub access_provider_ca: Option<CaReference>,
-
-    /// Expect access providers only for clusters that have the ManagedClusterAddOn cluster-proxy
-    #[arg(long, env = "HUB_ADDONS_CLUSTER_PROXY_REQUIRE_ADDON", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub cluster_proxy_require_addon: Option<bool>,
-
-    /// The namespaces that receive no credentials
-    #[arg(long, env = "HUB_ADDONS_PROTECTED_NAMESPACES", value_name = "NAMESPACES")]
-    pub protected_namespaces: Option<ProtectedNamespaces>,
-
-    /// Expect copies only in the namespaces that an account names
-    #[arg(long, env = "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub require_sync_namespaces: Option<bool>,
-
-    /// Expect copies of tokens that were reported before their ManagedCluster was created
-    #[arg(long, env = "HUB_ADDONS_TRUST_RESTORED_TOKENS", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub trust_restored_tokens: Option<bool>,
-
-    /// The labels of ManagedClusters that ClusterProfiles have, too, as NAME,PREFIX/*
-    #[arg(long, env = "HUB_ADDONS_PROPAGATE_LABELS", value_name = "LABELS")]
-    pub propagate_labels: Option<LabelAllowList>,
-
-    /// The cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*
-    #[arg(long, env = "HUB_ADDONS_PROPAGATE_CLAIMS", value_name = "CLAIMS")]
-    pub propagate_claims: Option<ClaimAllowList>,
-
-    /// Take a ManagedClusterSetBinding as bound when its set exists
-    #[arg(long, env = "HUB_ADDONS_COMPUTE_BOUND", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub compute_bound: Option<bool>,
-}
-
-/// The settings as a command line of their own.
+/// The settings of the controllers that decide what they write, by the flags of `hub-addons run`.
 #[derive(Debug, Parser)]
-struct Setup {
-    #[command(flatten)]
-    args: SetupArgs,
+#[command(no_binary_name = true, args_override_self = true, disable_help_flag = true)]
+pub(crate) struct Setup {
+    #[arg(long)]
+    cluster_manager_name: Option<ManagerName>,
+    #[arg(long, default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) access_provider_name: String,
+    #[arg(long)]
+    pub(crate) access_provider_server: Option<ServerTemplate>,
+    #[arg(long)]
+    pub(crate) access_provider_ca: Option<CaReference>,
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub(crate) cluster_proxy_require_addon: Option<bool>,
+    #[arg(long)]
+    pub(crate) protected_namespaces: Option<ProtectedNamespaces>,
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub(crate) require_sync_namespaces: Option<bool>,
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub(crate) trust_restored_tokens: Option<bool>,
+    #[arg(long)]
+    pub(crate) propagate_labels: Option<LabelAllowList>,
+    #[arg(long)]
+    pub(crate) propagate_claims: Option<ClaimAllowList>,
+    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub(crate) compute_bound: Option<bool>,
 }
 
-impl SetupArgs {
-    /// What the environment sets.
-    pub(crate) fn of_environment() -> Self {
-        Setup::parse_from([""]).args
-    }
-
-    /// What the arguments of each Deployment set: those with this cluster manager, or with that of the first. Those of
-    /// another version may not be valid here.
-    pub(crate) fn of_controllers(
-        deployments: &[Vec<String>],
-        manager: Option<&ManagerName>,
-    ) -> Self {
-        let command = Setup::command().mut_args(|flag| flag.env(Resettable::Reset));
-        let flags: Vec<_> = command
-            .get_arguments()
-            .filter_map(|it| Some(format!("--{}=", it.get_long()?)))
+impl Setup {
+    /// The settings by these flags, and otherwise by the arguments of each Deployment with the same cluster manager, or
+    /// with that of the first. Those of another version may not be valid here.
+    pub(crate) fn new(
+        deployments: Vec<Vec<String>>,
+        flags: &[String],
+    ) -> Result<Self, clap::Error> {
+        let mut deployments: Vec<_> = deployments
+            .into_iter()
+            .map(|arguments| {
+                arguments.into_iter().filter(|it| flag(it).is_ok()).collect::<Vec<_>>()
+            })
             .collect();
-        let read = |argument: &String| {
-            flags.iter().find(|flag| argument.starts_with(*flag))?;
-            let matches = command.clone().try_get_matches_from(["", argument]).ok()?;
-            Setup::from_arg_matches(&matches).ok().map(|it| it.args)
+        let manager = |arguments: &[String]| {
+            Self::try_parse_from(arguments).ok().and_then(|it| it.cluster_manager_name)
         };
-        let of_one = |arguments: &Vec<String>| {
-            arguments.iter().filter_map(read).fold(Self::default(), Self::or)
-        };
-        let found: Vec<Self> = deployments.iter().map(of_one).collect();
-        let name = |setup: &Self| setup.cluster_manager_name.clone().unwrap_or_default();
-        let Some(manager) = manager.cloned().or(found.first().map(name)) else {
-            return Self::default();
-        };
-        found.into_iter().filter(|it| name(it) == manager).fold(Self::default(), Self::or)
+        let first = deployments.first().map(|first| manager(first).unwrap_or_default());
+        if let Some(wanted) = manager(flags).or(first) {
+            deployments.retain(|it| manager(it).unwrap_or_default() == wanted);
+        }
+        Self::try_parse_from(deployments.iter().flatten().chain(flags))
     }
 
-    /// What is set here, and otherwise what is set there.
-    pub(crate) fn or(self, other: Self) -> Self {
-        Self {
-            cluster_manager_name: self.cluster_manager_name.or(other.cluster_manager_name),
-            access_provider_name: self.access_provider_name.or(other.access_provider_name),
-            access_provider_server: self.access_provider_server.or(other.access_provider_server),
-            access_provider_ca: self.access_provider_ca.or(other.access_provider_ca),
-            cluster_proxy_require_addon: self
-                .cluster_proxy_require_addon
-                .or(other.cluster_proxy_require_addon),
-            protected_namespaces: self.protected_namespaces.or(other.protected_namespaces),
-            require_sync_namespaces: self.require_sync_namespaces.or(other.require_sync_namespaces),
-            trust_restored_tokens: self.trust_restored_tokens.or(other.trust_restored_tokens),
-            propagate_labels: self.propagate_labels.or(other.propagate_labels),
-            propagate_claims: self.propagate_claims.or(other.propagate_claims),
-            compute_bound: self.compute_bound.or(other.compute_bound),
-        }
+    pub(crate) fn manager(&self) -> ManagerName {
+        self.cluster_manager_name.clone().unwrap_or_default()
     }
+}
+
+/// A flag of the controllers that is one of [`Setup`].
+fn flag(text: &str) -> Result<String, String> {
+    let is_flag = text != "--" && Setup::try_parse_from([text]).is_ok();
+    is_flag.then(|| text.to_owned()).ok_or_else(|| {
+        "expected a flag of the controllers with a valid value, such as --compute-bound=true"
+            .to_owned()
+    })
+}
+
+/// The flags of the controllers, in place of those in their Deployments.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub struct ControllerArgs {
+    /// Flags of the controllers, such as --compute-bound=true, in place of those in their Deployments
+    #[arg(last = true, value_name = "FLAG", value_parser = flag)]
+    pub(crate) flags: Vec<String>,
 }
 
 /// The arguments of `list`.
@@ -277,9 +240,9 @@ pub struct ExplainArgs {
     #[arg(long, short, value_enum, default_value_t)]
     pub output: Output,
 
-    /// The settings of the controllers
+    /// The flags of the controllers
     #[command(flatten)]
-    pub setup: SetupArgs,
+    pub controllers: ControllerArgs,
 }
 
 /// As whom an application reaches clusters.
@@ -380,6 +343,10 @@ pub struct ReportArgs {
     /// The output format
     #[arg(long, short, value_enum, default_value_t)]
     pub output: ReportOutput,
+
+    /// The flags of the controllers
+    #[command(flatten)]
+    pub controllers: ControllerArgs,
 }
 
 /// How an application reaches its clusters: by which access provider, and by which exec plugin for which account.

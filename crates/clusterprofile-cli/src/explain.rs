@@ -20,11 +20,11 @@ const NAMED: usize = 3;
 /// Explains the namespaces and clusters in the arguments.
 pub async fn explain(
     hub: &Hub,
-    args: ExplainArgs,
+    args: &ExplainArgs,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    let question = question(hub, &args)?;
-    let observed = Reading::new(hub, &question).observe(args.setup).await?;
+    let question = question(hub, args)?;
+    let observed = Reading::new(hub, &question).observe(&args.controllers).await?;
     let mut explanation = explain::explain(&observed, &question);
     match args.output {
         Output::Json => output::pretty_json(&explanation, out)?,

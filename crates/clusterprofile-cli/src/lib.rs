@@ -72,9 +72,9 @@ pub async fn run(command: args::Command, hub: &Hub) -> Result<Conclusion, Comman
     let out = &mut anstream::AutoStream::auto(io::stdout());
     let conclusion = match command {
         args::Command::List(args) => list(hub, &args, out).await?,
-        args::Command::Explain(args) => explain(hub, args, out).await?,
+        args::Command::Explain(args) => explain(hub, &args, out).await?,
         args::Command::Request(args) => request(hub, &args, out).await?,
-        args::Command::Report(_) => report(hub, out).await?,
+        args::Command::Report(args) => report(hub, &args, out).await?,
         args::Command::Test(mut args) => {
             args.target = args.place.target(hub)?;
             if args.target.cluster.is_none() {

@@ -17,9 +17,7 @@ use hub_api::names::{
     AccountKey, AccountName, ClusterName, ClusterSetName, Namespace, ProfileKey, SecretKey,
 };
 use hub_api::secret::Secret;
-use hub_core::access::{
-    AccessIndex, AccessSource, CLUSTER_PROXY, DEFAULT_PROVIDER, Known, serving_certificate,
-};
+use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
 use hub_core::consumer_access::{AccessName, DecisionKind, PlacementName};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
@@ -37,7 +35,8 @@ use kube::core::{DeserializeGuard, NamespaceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use crate::args::SetupArgs;
+use crate::CommandError;
+use crate::args::{ControllerArgs, Setup};
 use crate::hub::{Hub, HubError};
 use crate::release::{release_arguments, release_namespaces};
 use crate::requests::{get, kind, list, profile_version};
@@ -123,21 +122,22 @@ impl<'a> Reading<'a> {
             .then(|| clusters.iter().map(|it| Namespace::from(it.as_str())).collect())
     }
 
-    /// Reads the objects that the question depends on. What `setup` leaves open is as the controllers run.
-    pub(crate) async fn observe(&self, setup: SetupArgs) -> Result<Observed, HubError> {
+    /// Reads the objects that the question depends on. What no flag sets is as the controllers run.
+    pub(crate) async fn observe(
+        &self,
+        controllers: &ControllerArgs,
+    ) -> Result<Observed, CommandError> {
         let now = self.hub.now().await?;
         let running = release_arguments(self.hub).await?;
         let unread =
             running.is_none().then(|| Object::cluster_scoped("Deployment", "hub-addons-*"));
-        let manager = setup.cluster_manager_name.clone();
-        let running = SetupArgs::of_controllers(&running.unwrap_or_default(), manager.as_ref());
-        let setup = setup.or(running);
-        let bound = if setup.compute_bound.unwrap_or(false) {
-            BoundSource::Computed
-        } else {
-            BoundSource::Status
+        let setup = Setup::new(running.unwrap_or_default(), &controllers.flags)
+            .map_err(|error| CommandError::Refused(error.to_string()))?;
+        let bound = match setup.compute_bound {
+            Some(true) => BoundSource::Computed,
+            _ => BoundSource::Status,
         };
-        let manager = setup.cluster_manager_name.unwrap_or_default();
+        let manager = setup.manager();
         let settings = ProjectionSettings {
             manager: manager.clone(),
             propagated_claims: setup.propagate_claims.unwrap_or_default(),
@@ -157,8 +157,7 @@ impl<'a> Reading<'a> {
                 ca: setup.access_provider_ca,
             },
         };
-        let provider = setup.access_provider_name.as_deref().unwrap_or(DEFAULT_PROVIDER);
-        let access = AccessIndex::new(provider, source, true);
+        let access = AccessIndex::new(&setup.access_provider_name, source, true);
         let mut hub =
             Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         hub.unread_settings = unread;

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use object_names::visible;
 
-use crate::args::SetupArgs;
+use crate::args::ReportArgs;
 use crate::explain::counted;
 use crate::hub::Hub;
 use crate::read::Reading;
@@ -30,10 +30,14 @@ const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// Reports on the hub, or on the namespace of the option.
-pub(crate) async fn report(hub: &Hub, out: &mut impl Write) -> Result<Conclusion, CommandError> {
+pub(crate) async fn report(
+    hub: &Hub,
+    args: &ReportArgs,
+    out: &mut impl Write,
+) -> Result<Conclusion, CommandError> {
     let namespaces = hub.named.iter().map(|it| Namespace::from(it.as_str())).collect();
     let question = Question { namespaces, all: true, ..Question::default() };
-    let observed = Reading::new(hub, &question).observe(SetupArgs::of_environment()).await?;
+    let observed = Reading::new(hub, &question).observe(&args.controllers).await?;
     let explanation = explain::explain(&observed, &question);
     writeln!(out, "{}", page(&observed, &explanation).into_string())?;
     Ok(Conclusion::Fine)

@@ -78,10 +78,10 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
     assert!(is_foreign(&[]).await);
     running("addons").create(&hub.ocm).await.unwrap();
     assert!(!is_foreign(&[]).await);
-    assert!(is_foreign(&[default]).await);
+    assert!(is_foreign(&["--", default]).await);
     // The account names no namespace.
     assert!(has("NoAccount", &[]).await);
-    assert!(!has("NoAccount", &["--require-sync-namespaces=false"]).await);
+    assert!(!has("NoAccount", &["--", "--require-sync-namespaces=false"]).await);
 
     // Another installation, for another cluster manager.
     let second = deployment(
@@ -90,9 +90,9 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
         "hub-addons",
         &["run", default, "--require-sync-namespaces=true"],
     );
-    assert!(!has("NoAccount", &[default]).await);
+    assert!(!has("NoAccount", &["--", default]).await);
     world::create(&hub.ocm, [ocm::namespace("second"), binding("second"), second]).await;
-    assert!(has("NoAccount", &[default]).await);
+    assert!(has("NoAccount", &["--", default]).await);
     assert!(!is_foreign(&[]).await);
 
     // A viewer may get the Deployments alone, and not every binding of a release has one.

@@ -73,7 +73,7 @@ pub enum Code {
     AccessPublished,
     /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
     /// controller. It is `unknown` while the provisioner may work and have another source than
-    /// cluster-proxy: state its server with `--access-provider-server`.
+    /// cluster-proxy: state its server with `-- --access-provider-server=URL`.
     #[strum(
         message = "the access provider differs from what the access-provider provisioner writes"
     )]

@@ -226,7 +226,7 @@ impl Pair<'_> {
                     "the access provider does not lead to cluster-proxy: if the access-provider provisioner has another source, \
                      state its server",
                 )
-                .fix(format!("kubectl clusterprofile explain {} --access-provider-server URL", self.key))
+                .fix(format!("kubectl clusterprofile explain {} -- --access-provider-server=URL", self.key))
         } else {
             finding.fix(self.controller_command(PROVISIONER))
         }
