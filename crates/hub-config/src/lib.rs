@@ -3,7 +3,7 @@
 //!
 //! kube reads them as well. This crate adds what it does differently from client-go: files of `KUBECONFIG` that do not
 //! exist, further documents, equal keys, an empty current context, values of another type, fields that contradict each
-//! other, token files, credentials in the server's URL or for an `http` server, and proxies ([`connector`]).
+//! other, token files, credentials for an `http` server, and proxies ([`connector`]).
 
 mod proxy;
 
@@ -11,7 +11,6 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
-use std::mem;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -25,7 +24,6 @@ use kube::Config;
 use kube::config::{
     AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
 };
-use percent_encoding::percent_decode_str;
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
@@ -231,7 +229,8 @@ pub async fn config(
     let entry = file.clusters.iter_mut().find(|entry| entry.name == name);
     let entry = entry.and_then(|entry| entry.cluster.as_mut());
     let cluster = entry.as_deref().cloned().unwrap_or_default();
-    check_cluster(&cluster).map_err(|what| ConfigError::Cluster { cluster: name, what })?;
+    let wrong = |what| ConfigError::Cluster { cluster: name.clone(), what };
+    check_cluster(&cluster).map_err(wrong)?;
     if let Some(entry) = entry {
         // Otherwise kube parses the variable, also where it does not concern the hub. Replaced below.
         entry.proxy_url = Some("http://proxy".to_owned());
@@ -246,11 +245,13 @@ pub async fn config(
         let url = format!("http://{}", config.cluster_url);
         config.cluster_url = url.parse().map_err(KubeconfigError::ParseClusterUrl)?;
     }
+    if config.cluster_url.authority().is_some_and(|it| it.as_str().contains('@')) {
+        return Err(wrong("has credentials in the URL of its server: write them into the user"));
+    }
     if config.cluster_url.scheme_str() == Some("http") {
         // No credential is sent in clear text.
         config.auth_info = AuthInfo::default();
     }
-    authenticate_by_url(&mut config)?;
     let token = config.auth_info.token_file.as_deref().and_then(token_in);
     if let Some(token) = token.filter(|token| bearer(token).is_some()) {
         // For kube, which would send a line break at the end of the file; see `token_of_file`.
@@ -261,27 +262,6 @@ pub async fn config(
         None => proxy_of_environment(&config.cluster_url)?,
     };
     Ok(config)
-}
-
-/// Takes the credentials in the URL of the server, which in Go come before every other way to authenticate.
-fn authenticate_by_url(config: &mut Config) -> Result<(), KubeconfigError> {
-    let url = config.cluster_url.to_string();
-    let authority = config.cluster_url.authority().map_or("", |authority| authority.as_str());
-    let Some((credentials, _)) = authority.rsplit_once('@') else { return Ok(()) };
-    let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
-    let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
-    config.auth_info = AuthInfo {
-        username: Some(decoded(user)),
-        password: Some(decoded(password).into()),
-        token: None,
-        token_file: None,
-        exec: None,
-        auth_provider: None,
-        ..mem::take(&mut config.auth_info)
-    };
-    let url = url.replacen(&format!("{credentials}@"), "", 1);
-    config.cluster_url = url.parse().map_err(KubeconfigError::ParseClusterUrl)?;
-    Ok(())
 }
 
 fn with_lower_scheme(url: &str) -> String {

@@ -373,9 +373,9 @@ fn configurations() -> Vec<Case> {
             .cluster(json!({ "certificate-authority-data": null, "insecure-skip-tls-verify": "true" })).reports("line 1"),
         case("a number for a text").user(json!({ "token": 7 })).reports("line 1"),
         case("credentials in the server's URL")
-            .cluster(json!({ "server": "https://jane:p%40ss@SERVER" })).reports("without user"),
+            .cluster(json!({ "server": "https://jane:p%40ss@SERVER" })).ours("credentials in the URL").reports("without user"),
         case("credentials in an http server's URL")
-            .cluster(json!({ "server": "http://jane:p@SERVER" })).reports("https://"),
+            .cluster(json!({ "server": "http://jane:p@SERVER" })).ours("credentials in the URL").reports("https://"),
         case("another kind").file("pod").reports("not a kubeconfig"),
         case("another version").file("v9").reports("not a kubeconfig"),
         case("no scheme").cluster(json!({ "server": "SERVER" })).reports("https://"),
