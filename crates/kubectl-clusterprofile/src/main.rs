@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use clusterprofile_cli::args::{self, DryRun};
 use clusterprofile_cli::{CommandError, Hub, describe};
@@ -76,9 +76,8 @@ struct HubArgs {
     #[arg(long = "as", global = true, value_name = "USER")]
     as_user: Option<String>,
 
-    /// Group to impersonate; can be repeated
-    // Not global, since clap would keep only the groups after the command: `Cli::command_line` adds it to each command.
-    #[arg(long, value_name = "GROUP")]
+    /// Group to impersonate; can be repeated, on one side of the command
+    #[arg(long, global = true, value_name = "GROUP")]
     as_group: Vec<String>,
 
     /// UID to impersonate
@@ -96,30 +95,13 @@ fn request_timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl Cli {
-    /// The command line, in which each command has the options of kubectl.
-    fn command_line() -> clap::Command {
-        let command = Self::command();
-        let groups: Vec<_> = command
-            .get_arguments()
-            .filter(|argument| argument.get_id() == "as_group")
-            .cloned()
-            .collect();
-        command.mut_subcommands(|command| command.args(&groups))
-    }
-
     /// Parses the arguments. The options of kubectl can be before and after the command.
     fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let mut command_line = Self::command_line();
-        let mut matches = command_line.try_get_matches_from_mut(arguments)?;
-        let after = matches.subcommand().and_then(|(_, matches)| matches.get_many("as_group"));
-        let after: Vec<String> = after.into_iter().flatten().cloned().collect();
-        let mut cli = Self::from_arg_matches_mut(&mut matches)
-            .map_err(|error| error.format(&mut command_line))?;
-        cli.hub.as_group.extend(after);
+        let cli = Self::try_parse_from(arguments)?;
         // clap would require the user on the same side of the command.
         if cli.hub.as_user.is_none() && (!cli.hub.as_group.is_empty() || cli.hub.as_uid.is_some()) {
             let message = "--as-group and --as-uid require --as <USER>";
-            return Err(command_line.error(ErrorKind::MissingRequiredArgument, message));
+            return Err(Self::command().error(ErrorKind::MissingRequiredArgument, message));
         }
         Ok(cli)
     }
@@ -143,7 +125,7 @@ async fn main() -> ExitCode {
         Command::Completion { shell } => {
             clap_complete::generate(
                 shell,
-                &mut Cli::command_line(),
+                &mut Cli::command(),
                 "kubectl-clusterprofile",
                 &mut io::stdout(),
             );
@@ -268,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command_line().debug_assert();
+        Cli::command().debug_assert();
     }
 
     #[test]

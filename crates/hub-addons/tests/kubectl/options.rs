@@ -87,8 +87,6 @@ async fn the_options_of_kubectl_are_honoured_before_and_after_the_command() {
     ends(&kubectl, &masters, list, 0, "berlin").await;
     ends(&kubectl, &["--as-group=dev"], list, 2, "--as <USER>").await;
     ends(&kubectl, &["--as-uid=1"], list, 2, "--as <USER>").await;
-    let between = ["--as-group=dev", "list", "--as-group=system:masters"];
-    ends(&kubectl, &["--context=right", "--as=nobody"], &between, 0, "berlin").await;
     let other = hub.kubeconfig_for("admin").unwrap();
     let other = format!("--kubeconfig={}", other.display());
     ends(&kubectl, &[&other, "--namespace=team"], list, 0, "berlin").await;
