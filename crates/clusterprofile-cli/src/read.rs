@@ -29,7 +29,7 @@ use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, Obse
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{self, CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace as NamespaceObject, Secret as SecretObject};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret as SecretObject};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, NamespaceScope};
 use kube::{Api, Client, Resource, ResourceExt as _};
@@ -38,7 +38,7 @@ use serde::de::DeserializeOwned;
 use crate::CommandError;
 use crate::args::{ControllerArgs, Setup};
 use crate::hub::{Hub, HubError};
-use crate::release::{release_arguments, release_namespaces};
+use crate::release::Releases;
 use crate::requests::{get, kind, list, profile_version};
 
 /// Objects in namespaces, and the namespaces of which all were read.
@@ -128,10 +128,12 @@ impl<'a> Reading<'a> {
         controllers: &ControllerArgs,
     ) -> Result<Observed, CommandError> {
         let now = self.hub.now().await?;
-        let running = release_arguments(self.hub).await?;
-        let unread =
-            running.is_none().then(|| Object::cluster_scoped("Deployment", "hub-addons-*"));
-        let setup = Setup::new(running.unwrap_or_default(), &controllers.flags)
+        let releases = Releases::read(self.hub).await?;
+        let unread = releases
+            .arguments
+            .is_none()
+            .then(|| Object::cluster_scoped("Deployment", "hub-addons-*"));
+        let setup = Setup::new(releases.arguments.unwrap_or_default(), &controllers.flags)
             .map_err(|error| CommandError::Refused(error.to_string()))?;
         let bound = match setup.compute_bound {
             Some(true) => BoundSource::Computed,
@@ -162,12 +164,11 @@ impl<'a> Reading<'a> {
             Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
         hub.unread_settings = unread;
         self.fleet(&mut hub).await?;
-        self.leases(&mut hub).await?;
+        self.leases(&mut hub, &releases.namespaces).await?;
         if !is_static {
             self.proxy(&mut hub).await?;
         }
         self.profiles(&mut hub).await?;
-        self.missing_namespaces(&mut hub).await?;
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
         self.accesses(&mut hub).await?;
@@ -236,27 +237,14 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The namespaces of the question that do not exist. One in which an object was read exists, and one that the user
-    /// may not get counts as existing.
-    async fn missing_namespaces(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let api: Api<NamespaceObject> = Api::all(self.client());
-        for namespace in &self.question.namespaces {
-            let has_bindings = hub.fleet.bindings_in(namespace).next().is_some();
-            if has_bindings || hub.profiles.keys().any(|key| key.namespace == *namespace) {
-                continue;
-            }
-            if matches!(get(&api, namespace.as_str()).await?, Known::Absent) {
-                hub.missing_namespaces.insert(namespace.clone());
-            }
-        }
-        Ok(())
-    }
-
-    async fn leases(&self, hub: &mut Observed) -> Result<(), HubError> {
+    async fn leases(
+        &self,
+        hub: &mut Observed,
+        releases: &BTreeSet<String>,
+    ) -> Result<(), HubError> {
         let api: Api<LeaseObject> = Api::all(self.client());
         // A tenant can create a Lease of that name, so only those in the namespaces of releases count. Controllers that
         // the chart did not install are recognized by the name alone.
-        let releases = release_namespaces(self.hub).await?.unwrap_or_default();
         let is_theirs = |lease: &Lease| releases.is_empty() || releases.contains(&lease.namespace);
         let mut leases: BTreeMap<String, Lease> = BTreeMap::new();
         for controller in CONTROLLERS {

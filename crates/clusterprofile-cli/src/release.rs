@@ -15,49 +15,48 @@ use crate::requests::{get, list};
 /// The label of the objects of a release.
 const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 
-/// The Deployments that releases may have, as namespaces and names: those of the ClusterRoleBindings and their subjects.
-/// `None` without permission to list ClusterRoleBindings.
-async fn deployments(hub: &Hub) -> Result<Option<BTreeSet<(String, String)>>, HubError> {
-    let bindings: Api<ClusterRoleBinding> = Api::all(hub.client.clone());
-    let bindings = list(&bindings, &ListParams::default().labels(RELEASE)).await?;
-    Ok(bindings.map(|bindings| {
+/// The releases on a hub.
+#[derive(Default)]
+pub(crate) struct Releases {
+    pub(crate) namespaces: BTreeSet<String>,
+    /// The arguments of each of their Deployments; `None` without permission to get any of them.
+    pub(crate) arguments: Option<Vec<Vec<String>>>,
+}
+
+impl Releases {
+    /// Reads the ClusterRoleBindings of releases, whose names and subjects show which Deployments there may be. Without
+    /// permission to list them, no release is known.
+    pub(crate) async fn read(hub: &Hub) -> Result<Self, HubError> {
+        let bindings: Api<ClusterRoleBinding> = Api::all(hub.client.clone());
+        let params = ListParams::default().labels(RELEASE);
+        let Some(bindings) = list(&bindings, &params).await? else { return Ok(Self::default()) };
         let of_binding = |binding: ClusterRoleBinding| {
             let name = binding.name_any();
             let accounts =
                 binding.subjects.into_iter().flatten().filter(|it| it.kind == "ServiceAccount");
             accounts.filter_map(move |account| Some((account.namespace?, name.clone())))
         };
-        bindings.into_iter().flat_map(of_binding).collect()
-    }))
-}
-
-/// The namespaces of releases; `None` without permission to list ClusterRoleBindings.
-pub(crate) async fn release_namespaces(hub: &Hub) -> Result<Option<BTreeSet<String>>, HubError> {
-    let deployments = deployments(hub).await?;
-    Ok(deployments
-        .map(|deployments| deployments.into_iter().map(|(namespace, _)| namespace).collect()))
-}
-
-/// The arguments of each Deployment of releases; `None` without permission to get any of them.
-pub(crate) async fn release_arguments(hub: &Hub) -> Result<Option<Vec<Vec<String>>>, HubError> {
-    let Some(deployments) = deployments(hub).await? else { return Ok(None) };
-    let mut arguments = Vec::new();
-    let mut is_refused = false;
-    for (namespace, name) in deployments {
-        match get(&hub.api::<Deployment>(&(), Some(&namespace)), &name).await? {
-            Known::Present(found) => {
-                let containers = found.spec.template.spec.containers.into_iter();
-                let all = containers.flat_map(|it| [it.command, it.args]).flatten().flatten();
-                let all: Vec<String> = all.collect();
-                // The user server has few of the flags.
-                if all.iter().any(|argument| argument == "run") {
-                    arguments.push(all);
+        let deployments: BTreeSet<_> = bindings.into_iter().flat_map(of_binding).collect();
+        let mut arguments = Vec::new();
+        let mut is_refused = false;
+        for (namespace, name) in &deployments {
+            match get(&hub.api::<Deployment>(&(), Some(namespace)), name).await? {
+                Known::Present(found) => {
+                    let containers = found.spec.template.spec.containers.into_iter();
+                    let all = containers.flat_map(|it| [it.command, it.args]).flatten().flatten();
+                    let all: Vec<String> = all.collect();
+                    // The user server has few of the flags.
+                    if all.iter().any(|argument| argument == "run") {
+                        arguments.push(all);
+                    }
                 }
+                // A role for viewers names the Deployments, and not all bindings have one.
+                Known::Unknown => is_refused = true,
+                Known::Absent => {}
             }
-            // A role for viewers names the Deployments, and not all bindings have one.
-            Known::Unknown => is_refused = true,
-            Known::Absent => {}
         }
+        let arguments = Some(arguments).filter(|found| !found.is_empty() || !is_refused);
+        let namespaces = deployments.into_iter().map(|(namespace, _)| namespace).collect();
+        Ok(Self { namespaces, arguments })
     }
-    Ok(Some(arguments).filter(|arguments| !arguments.is_empty() || !is_refused))
 }

@@ -350,13 +350,6 @@ fn explain_namespace(
     findings: &mut Findings,
     summary: &mut Summary,
 ) {
-    if hub.missing_namespaces.contains(namespace) {
-        findings.add(grants::no_namespace(namespace));
-        summary.pairs += question.clusters.len();
-        summary.problem += question.clusters.len();
-        findings.take_worst();
-        return;
-    }
     let is_asked = !question.clusters.is_empty();
     if !is_asked {
         grants::namespace_steps(hub, namespace, !question.namespaces.is_empty(), findings);

@@ -51,8 +51,6 @@ pub enum Code {
     KindUnreadable,
     #[strum(message = "another program overwrites what the profile projector writes")]
     OtherWriter,
-    #[strum(message = "the namespace does not exist")]
-    NoNamespace,
     #[strum(message = "the namespace has no ManagedClusterSetBinding")]
     NoBinding,
     #[strum(message = "the bindings of the namespace grant no cluster")]
@@ -72,8 +70,7 @@ pub enum Code {
     #[strum(message = "the profile publishes how to reach the cluster")]
     AccessPublished,
     /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
-    /// controller. It is `unknown` while the provisioner may work and have another source than
-    /// cluster-proxy: state its server with `-- --access-provider-server=URL`.
+    /// controller. It is `unknown` where the flags of the provisioner cannot be read: state them after `--`.
     #[strum(
         message = "the access provider differs from what the access-provider provisioner writes"
     )]

@@ -180,15 +180,6 @@ fn bindings_unread(namespace: &Namespace) -> CheckResult {
         .fix_by_can_list("managedclustersetbindings")
 }
 
-/// A namespace of the question that does not exist.
-pub(super) fn no_namespace(namespace: &Namespace) -> CheckResult {
-    let object = Object::cluster_scoped("Namespace", namespace);
-    CheckResult::new(Step::Binding, Code::NoNamespace, object)
-        .in_namespace(namespace)
-        .field("metadata.name", "not found")
-        .fix("kubectl get namespaces")
-}
-
 fn no_binding(namespace: &Namespace, cluster: Option<&ObservedCluster>) -> CheckResult {
     let set = cluster.and_then(ObservedCluster::exclusive_set).unwrap_or("SET");
     CheckResult::new(Step::Binding, Code::NoBinding, Object::namespaced(BINDING, namespace, "*"))

@@ -37,8 +37,6 @@ pub struct Observed {
     pub settings: ProjectionSettings,
     /// What cannot be read of the controllers, so that the settings may not be theirs.
     pub unread_settings: Option<Object>,
-    /// The namespaces in the question that do not exist.
-    pub missing_namespaces: BTreeSet<Namespace>,
     /// Its clusters, sets and bindings.
     pub fleet: Fleet,
     /// Whether every ManagedCluster is in the fleet.
@@ -78,7 +76,6 @@ impl Observed {
             now,
             settings,
             unread_settings: None,
-            missing_namespaces: BTreeSet::new(),
             fleet,
             knows_clusters: false,
             knows_sets: false,

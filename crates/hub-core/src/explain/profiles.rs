@@ -157,7 +157,7 @@ impl Pair<'_> {
                     entry.as_ref().is_none_or(|entry| entry.server != *server)
                 }) =>
             {
-                return Some(self.outdated_access(&field, &offer, entry.as_ref()));
+                return Some(self.outdated_access(&field, entry.as_ref()));
             }
             (Offer::Publish(_) | Offer::Withdraw(_), _)
                 if is_off && entry.is_none() && !self.is_asked =>
@@ -184,7 +184,7 @@ impl Pair<'_> {
                     [offer.clone().into_desired(provider)],
                 );
                 if plan.action != ProfileAction::Nothing {
-                    return Some(self.outdated_access(&field, &offer, entry.as_ref()));
+                    return Some(self.outdated_access(&field, entry.as_ref()));
                 }
             }
         }
@@ -203,33 +203,14 @@ impl Pair<'_> {
         Some(step(Code::AccessPublished).field(format!("{field}.cluster.server"), value))
     }
 
-    /// The entry differs from the provisioner's next write. If the provisioner runs and the entry leads to another
-    /// server, the provisioner probably has other settings than this command.
-    fn outdated_access(&self, field: &str, offer: &Offer, entry: Option<&Cluster>) -> CheckResult {
+    /// The entry differs from the provisioner's next write, by the flags that are known.
+    fn outdated_access(&self, field: &str, entry: Option<&Cluster>) -> CheckResult {
         let value = entry.map_or("none", |entry| entry.server.as_str());
         let finding =
             self.finding(Step::AccessProvider, Code::AccessOutdated, self.profile_object());
-        let finding = finding.field(field, value);
-        let leads_elsewhere = entry.is_some_and(|entry| match offer {
-            Offer::Publish(new) => {
-                new.cluster.as_ref().is_none_or(|new| new.server != entry.server)
-            }
-            Offer::Withdraw(_) => true,
-            Offer::Keep(_) => false,
-        });
-        let may_work =
-            matches!(self.hub.leading(PROVISIONER), LeaseState::Held(_) | LeaseState::Unknown);
-        if leads_elsewhere && may_work {
-            finding
-                .marked(Status::Unknown)
-                .message(
-                    "the access provider does not lead to cluster-proxy: if the access-provider provisioner has another source, \
-                     state its server",
-                )
-                .fix(format!("kubectl clusterprofile explain {} -- --access-provider-server=URL", self.key))
-        } else {
-            finding.fix(self.controller_command(PROVISIONER))
-        }
+        let fix = self.controller_command(PROVISIONER);
+        let finding = finding.field(field, value).fix(fix);
+        if self.hub.unread_settings.is_some() { finding.marked(Status::Unknown) } else { finding }
     }
 
     fn withheld(&self, why: Withheld) -> CheckResult {

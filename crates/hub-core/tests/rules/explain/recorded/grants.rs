@@ -152,16 +152,6 @@ pub fn scenes() -> Vec<Recorded> {
         ("a namespace without binding and profile", in_order(), namespace("empty")),
         ("a namespace with a similar name", in_order(), namespace("teams")),
         (
-            "the namespace of a pair does not exist",
-            in_order().observing(|hub| _ = hub.missing_namespaces.insert("teams".into())),
-            Question { all: false, ..one("teams", "c1") },
-        ),
-        (
-            "the namespace does not exist",
-            in_order().observing(|hub| _ = hub.missing_namespaces.insert("elsewhere".into())),
-            namespace("elsewhere"),
-        ),
-        (
             "a pair of a namespace with a similar name",
             in_order(),
             Question { all: false, ..one("teams", "c1") },
