@@ -118,8 +118,6 @@ pub enum Output {
     /// For people.
     #[default]
     Table,
-    /// For people with wide terminals.
-    Wide,
     /// For programs.
     Json,
     /// For programs and people.

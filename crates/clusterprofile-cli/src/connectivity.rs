@@ -381,7 +381,7 @@ fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), Comm
     match args.output {
         Output::Json => output::pretty_json(&json!({ "hops": hops }), out)?,
         Output::Yaml => output::yaml(&json!({ "hops": hops }), out)?,
-        Output::Table | Output::Wide => {
+        Output::Table => {
             table::print(&hops.iter().map(row).collect::<Vec<_>>(), out)?;
         }
     }

@@ -29,13 +29,12 @@ pub async fn explain(
     match args.output {
         Output::Json => output::pretty_json(&explanation, out)?,
         Output::Yaml => output::yaml(&explanation, out)?,
-        Output::Table | Output::Wide => {
+        Output::Table => {
             explanation.findings.iter_mut().for_each(show);
-            let is_wide = args.output == Output::Wide;
             if question.all {
-                every_step(&explanation, is_wide, out)?;
+                every_step(&explanation, out)?;
             } else {
-                problems(&explanation, is_wide, out)?;
+                problems(&explanation, out)?;
             }
         }
     }
@@ -90,7 +89,7 @@ fn fact(finding: &CheckResult) -> String {
 }
 
 /// Every step, under its namespace and cluster.
-fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
+fn every_step(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     let bold = Style::new().bold();
     let mut before = None;
     for finding in &explanation.findings {
@@ -101,8 +100,7 @@ fn every_step(explanation: &Explanation, is_wide: bool, out: &mut impl Write) ->
             before = Some(about);
         }
         let step = format!("{}{}", finding.step.title(), account(finding));
-        let code = if is_wide { format!("{:24}", finding.code.as_str()) } else { String::new() };
-        writeln!(out, "  {} {step:24} {code}{}", shown(finding.mark), finding.message)?;
+        writeln!(out, "  {} {step:24} {}", shown(finding.mark), finding.message)?;
         writeln!(out, "      {}", fact(finding))?;
         fix(finding, out)?;
     }
@@ -118,7 +116,7 @@ fn fix(finding: &CheckResult, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Problems and unknown steps; equal ones are one entry for all their clusters.
-fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> io::Result<()> {
+fn problems(explanation: &Explanation, out: &mut impl Write) -> io::Result<()> {
     type Key<'a> = (Step, Reverse<Status>, &'a str, Option<&'a Object>);
     let mut groups: BTreeMap<Key<'_>, Vec<&CheckResult>> = BTreeMap::new();
     for finding in &explanation.findings {
@@ -129,10 +127,9 @@ fn problems(explanation: &Explanation, is_wide: bool, out: &mut impl Write) -> i
     }
     for findings in groups.values() {
         let Some(first) = findings.first() else { continue };
-        let code = if is_wide { format!(" [{}]", first.code.as_str()) } else { String::new() };
-        writeln!(out, "{} {:24} {}{code}", shown(first.mark), first.step.title(), first.message)?;
+        writeln!(out, "{} {:24} {}", shown(first.mark), first.step.title(), first.message)?;
         if place(first).is_some() {
-            writeln!(out, "      {}", places(findings, is_wide))?;
+            writeln!(out, "      {}", places(findings))?;
         }
         writeln!(out, "      {}", fact(first))?;
         fix(first, out)?;
@@ -168,13 +165,12 @@ fn account(finding: &CheckResult) -> String {
 }
 
 /// The namespaces and clusters of findings: the first few by name, and the number of the others.
-fn places(findings: &[&CheckResult], is_wide: bool) -> String {
-    let shown = if is_wide { usize::MAX } else { NAMED };
+fn places(findings: &[&CheckResult]) -> String {
     let name = |finding: &&CheckResult| place(finding).unwrap_or_default() + &account(finding);
     let mut names: Vec<String> = findings.iter().map(name).collect();
     names.dedup();
-    let more = names.len().saturating_sub(shown);
-    names.truncate(shown);
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
     let list = names.join(", ");
     if more == 0 { list } else { format!("{list} and {more} more") }
 }

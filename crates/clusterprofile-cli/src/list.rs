@@ -6,7 +6,6 @@ use std::io::{self, Write};
 
 use hub_api::labels;
 use hub_core::consumer_access::AccessKind;
-use hub_core::credential::account::Scope;
 use hub_core::project::{CONTROL_PLANE_HEALTHY, JOINED};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -26,6 +25,18 @@ const UNKNOWN: &str = "?";
 /// The text for no value.
 const NONE: &str = "<none>";
 
+const HEADS: [&str; 9] = [
+    "NAMESPACE",
+    "CLUSTER",
+    "MANAGER",
+    "VERSION",
+    "HEALTHY",
+    "JOINED",
+    "ACCESS",
+    "CREDENTIALS",
+    "AGE",
+];
+
 /// A cluster that a namespace can see.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,7 +49,7 @@ pub(crate) struct Row {
     healthy: Option<String>,
     joined: Option<String>,
     access_providers: Vec<AccessRow>,
-    /// `None` if neither copies nor accounts can be read.
+    /// `None` if the copies cannot be listed.
     credentials: Option<Vec<CredentialRow>>,
     created: Option<String>,
     #[serde(skip)]
@@ -66,14 +77,8 @@ struct Credentials {
     now: Timestamp,
     /// The accounts with a copy, by namespace and cluster; `None` if copies cannot be listed.
     copies: Option<BTreeMap<(String, String), Vec<String>>>,
-    /// The accounts of a cluster; `None` if they cannot be listed.
-    accounts: Option<BTreeMap<String, Vec<AccountRow>>>,
-}
-
-struct AccountRow {
-    name: String,
-    scope: Scope,
-    expires: Option<Timestamp>,
+    /// When the tokens of accounts expire, by cluster and name.
+    expiries: BTreeMap<(String, String), Timestamp>,
 }
 
 /// Lists the clusters of the namespaces in the arguments.
@@ -97,7 +102,7 @@ pub async fn list(
     match args.output {
         Output::Json => output::pretty_json(&items, out)?,
         Output::Yaml => output::yaml(&items, out)?,
-        Output::Table | Output::Wide if rows.is_empty() => {
+        Output::Table if rows.is_empty() => {
             let place = namespace
                 .map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
             let target = namespace.unwrap_or_default();
@@ -106,30 +111,13 @@ pub async fn list(
                 "No ClusterProfiles found in {place}. To find out why: kubectl clusterprofile explain {target}"
             )?;
         }
-        Output::Table | Output::Wide => {
-            let is_wide = args.output == Output::Wide;
-            let mut all = vec![heads(is_wide)];
-            all.extend(rows.iter().map(|row| row.cells(is_wide)));
+        Output::Table => {
+            let mut all = vec![HEADS.map(str::to_owned).to_vec()];
+            all.extend(rows.iter().map(Row::cells));
             table::print(&all, out)?;
         }
     }
     Ok(Conclusion::Fine)
-}
-
-fn heads(is_wide: bool) -> Vec<String> {
-    let heads = [
-        "NAMESPACE",
-        "CLUSTER",
-        "MANAGER",
-        "VERSION",
-        "HEALTHY",
-        "JOINED",
-        "ACCESS",
-        "CREDENTIALS",
-        "AGE",
-    ];
-    let more = if is_wide { &["SET", "SERVER"][..] } else { &[] };
-    heads.iter().chain(more).map(ToString::to_string).collect()
 }
 
 impl Row {
@@ -165,7 +153,7 @@ impl Row {
         }
     }
 
-    fn cells(&self, is_wide: bool) -> Vec<String> {
+    fn cells(&self) -> Vec<String> {
         let or_unknown =
             |value: &Option<String>| value.clone().unwrap_or_else(|| "Unknown".to_owned());
         let or_none =
@@ -175,7 +163,7 @@ impl Row {
             None => UNKNOWN.to_owned(),
             Some(credentials) => or_none(credentials.iter().map(CredentialRow::cell).collect()),
         };
-        let mut cells = vec![
+        let cells = [
             self.namespace.clone(),
             self.name.clone(),
             self.manager.clone(),
@@ -186,12 +174,6 @@ impl Row {
             credentials,
             self.age.map_or_else(|| UNKNOWN.to_owned(), table::span),
         ];
-        if is_wide {
-            cells.push(self.set.clone().unwrap_or_else(|| NONE.to_owned()));
-            cells.push(or_none(
-                self.access_providers.iter().map(|provider| provider.server.clone()).collect(),
-            ));
-        }
         cells.iter().map(|cell| visible(cell)).collect()
     }
 }
@@ -212,70 +194,36 @@ impl Credentials {
         let accounts = hub.api::<DynamicObject>(&requests::kind(AccessKind::Account.gvk()), None);
         let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let asking = ListParams::default().labels(&asking);
-        let (now, copies, accounts) = futures::try_join!(
+        let (now, found, accounts) = futures::try_join!(
             hub.now(),
             copies(hub, namespace),
             requests::list(&accounts, &asking)
         )?;
-        let account = |account: DynamicObject| {
-            let expires = account.data["status"]["expirationTimestamp"].as_str();
-            let scope = account.annotations().get(labels::SYNC_TO_NAMESPACES);
-            let row = AccountRow {
-                name: account.name_any(),
-                scope: Scope::read(scope.map(String::as_str)),
-                expires: expires.and_then(|time| time.parse().ok()),
-            };
-            (account.namespace().unwrap_or_default(), row)
+        let expiry = |account: DynamicObject| {
+            let expires = account.data["status"]["expirationTimestamp"].as_str()?.parse().ok()?;
+            Some(((account.namespace()?, account.name_any()), expires))
         };
-        let copy = |copy: Copied| ((copy.namespace, copy.cluster), copy.account);
-        Ok(Self {
-            now,
-            copies: copies.map(|copies| grouped(copies.into_iter().map(copy))),
-            accounts: accounts.map(|accounts| grouped(accounts.into_iter().map(account))),
-        })
+        let copies = found.map(|found| {
+            let mut by_pair: BTreeMap<_, Vec<_>> = BTreeMap::new();
+            for Copied { namespace, cluster, account } in found {
+                by_pair.entry((namespace, cluster)).or_default().push(account);
+            }
+            by_pair
+        });
+        let expiries = accounts.into_iter().flatten().filter_map(expiry).collect();
+        Ok(Self { now, copies, expiries })
     }
 
     fn of(&self, namespace: &str, cluster: &str) -> Option<Vec<CredentialRow>> {
-        let accounts = self.accounts.as_ref().map(|accounts| accounts.get(cluster));
-        let expiry = |name: &str| {
-            let account = accounts.flatten()?.iter().find(|account| account.name == name)?;
-            account.expires
-        };
-        let names: Vec<String> = match (&self.copies, accounts) {
-            (Some(copies), _) => {
-                copies.get(&(namespace.to_owned(), cluster.to_owned())).cloned().unwrap_or_default()
-            }
-            (None, Some(accounts)) => {
-                let here = |account: &&AccountRow| match &account.scope {
-                    Scope::EveryGrantedNamespace => true,
-                    Scope::Only { namespaces, .. } => namespaces.contains(namespace),
-                    Scope::TooLong => false,
-                };
-                accounts
-                    .into_iter()
-                    .flatten()
-                    .filter(here)
-                    .map(|account| account.name.clone())
-                    .collect()
-            }
-            (None, None) => return None,
-        };
-        let credential = |account: String| {
-            let expires = expiry(&account);
+        let here = self.copies.as_ref()?.get(&(namespace.to_owned(), cluster.to_owned()));
+        let credential = |account: &String| {
+            let expires = self.expiries.get(&(cluster.to_owned(), account.clone()));
             CredentialRow {
-                account,
-                expires: expires.map(|time| time.to_string()),
+                account: account.clone(),
+                expires: expires.map(ToString::to_string),
                 seconds: expires.map(|time| time.as_second() - self.now.as_second()),
             }
         };
-        Some(names.into_iter().map(credential).collect())
+        Some(here.into_iter().flatten().map(credential).collect())
     }
-}
-
-fn grouped<K: Ord, T>(entries: impl Iterator<Item = (K, T)>) -> BTreeMap<K, Vec<T>> {
-    let mut groups: BTreeMap<K, Vec<T>> = BTreeMap::new();
-    for (key, entry) in entries {
-        groups.entry(key).or_default().push(entry);
-    }
-    groups
 }

@@ -170,6 +170,7 @@ async fn what_cannot_be_carried_out_ends_with_status_2_and_one_line() {
         (&["list"][..], "does not serve ClusterProfiles"),
         (&["explain", "a/b/c"], "expected NAMESPACE/CLUSTER"),
         (&["explain", "Team"], "is not a valid namespace"),
+        (&["explain", "--", "--compute-bound=perhaps"], "expected a flag of the controllers"),
         (&["list", "--context=gone"], "no hub to talk to"),
         (&["kubeconfig", "team", "--account=kueue"], "does not serve ClusterProfiles"),
     ] {

@@ -103,7 +103,7 @@ async fn the_namespace_is_an_option_of_every_command_and_contradicts_none() {
     ends(&kubectl, team, &["list"], 0, "berlin").await;
     ends(&kubectl, &["-n", "team"], &["list"], 0, "berlin").await;
     ends(&kubectl, &[], &["list", "team/berlin"], 0, "team").await;
-    ends(&kubectl, &["-n", "team"], &["list", "berlin", "--output=wide"], 0, "proxy.addons").await;
+    ends(&kubectl, &["-n", "team"], &["list", "berlin", "--output=json"], 0, "proxy.addons").await;
     ends(&kubectl, team, &["list", "paris"], 0, "No ClusterProfiles found").await;
     ends(&kubectl, &["-n", "other"], &["list", "team/berlin"], 2, "choose one").await;
     ends(&kubectl, team, &["explain", "--managed-cluster=berlin"], 1, "team/berlin").await;
