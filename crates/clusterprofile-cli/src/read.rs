@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 
 use hub_api::Unreadable;
-use hub_api::cluster_access::ClusterAccess;
+use hub_api::cluster_access::{ClusterAccess, IdentityKind};
 use hub_api::labels;
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -17,13 +17,14 @@ use hub_api::names::{
     AccountKey, AccountName, ClusterName, ClusterSetName, Namespace, ProfileKey, SecretKey,
 };
 use hub_api::secret::Secret;
+use hub_api::workloads::Deployment;
 use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
 use hub_core::consumer_access::{AccessName, DecisionKind, PlacementName};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
 use hub_core::credential::source::TokenSource;
-use hub_core::explain::observed::{CONTROLLERS, Lease, Observed};
+use hub_core::explain::observed::{CONTROLLERS, Lease, NO_KUBE_API_PROXY, Observed};
 use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::project::ProjectionSettings;
@@ -40,6 +41,16 @@ use crate::args::{ControllerArgs, Setup};
 use crate::hub::{Hub, HubError};
 use crate::release::Releases;
 use crate::requests::{get, kind, list, profile_version};
+
+/// The Deployment that starts the agents of cluster-proxy.
+const PROXY_MANAGER: &str = "cluster-proxy-addon-manager";
+/// Where OCM and its addons are installed by clusteradm, by their charts' guides, and by Advanced Cluster Management.
+const OCM_NAMESPACES: [&str; 4] = [
+    "open-cluster-management",
+    "open-cluster-management-hub",
+    "open-cluster-management-addon",
+    "multicluster-engine",
+];
 
 /// Objects in namespaces, and the namespaces of which all were read.
 struct Spread<K> {
@@ -172,7 +183,31 @@ impl<'a> Reading<'a> {
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
         self.accesses(&mut hub).await?;
+        self.agents(&mut hub).await?;
         Ok(hub)
+    }
+
+    /// Reads whether the agents of cluster-proxy connect under the names of their clusters, if an object needs that.
+    /// Tenants can create Deployments with any name, so only those in the namespaces of OCM count.
+    async fn agents(&self, hub: &mut Observed) -> Result<(), HubError> {
+        if !hub.accesses.values().any(|access| access.spec.identity == IdentityKind::Own) {
+            return Ok(());
+        }
+        let api: Api<Deployment> = Api::all(self.client());
+        let params = ListParams::default().fields(&format!("metadata.name={PROXY_MANAGER}"));
+        let is_without = |deployment: &Deployment| {
+            let containers = deployment.spec.template.spec.containers.iter();
+            let mut arguments =
+                containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
+            arguments.any(|argument| argument == NO_KUBE_API_PROXY)
+        };
+        let found = list(&api, &params).await?.into_iter().flatten().filter(is_without);
+        let namespaces = found.filter_map(|deployment| deployment.namespace());
+        hub.no_kube_api_proxy = namespaces
+            .filter(|namespace| OCM_NAMESPACES.contains(&namespace.as_str()))
+            .map(|namespace| Object::namespaced("Deployment", namespace, PROXY_MANAGER))
+            .next();
+        Ok(())
     }
 
     async fn accesses(&self, hub: &mut Observed) -> Result<(), HubError> {

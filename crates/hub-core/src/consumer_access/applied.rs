@@ -101,11 +101,6 @@ pub(crate) fn reported(object: &Value, kind: &str) -> Option<Result<(), String>>
     Some(if condition["status"] == "True" { Ok(()) } else { Err(message(condition)) })
 }
 
-/// Every binding of a ClusterPermission.
-pub(crate) fn bindings(permission: &Value) -> impl Iterator<Item = &Value> {
-    BINDINGS.into_iter().flat_map(|(field, _)| entries(&permission["spec"][field]))
-}
-
 /// The manifests of a ManifestWork, and what its status reports about each.
 fn manifests<'a>(name: &'a str, work: &'a Value) -> Vec<(Id<'a>, Option<&'a Value>)> {
     let reports = &work["status"]["resourceStatus"]["manifests"];

@@ -112,6 +112,14 @@ pub enum Code {
                        roles exist there, which only a test shows"
     )]
     OwnIdentityAccepted,
+    /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
+    /// reach a cluster. Use copies of tokens.
+    #[strum(
+        message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
+                       connect under their names (enableKubeApiProxy=false, as the multicluster engine \
+                       sets): use copies of tokens"
+    )]
+    OwnIdentityUnsupported,
     #[strum(
         message = "applications have permissions for their own identity, and the profile does not \
                        show the user server: userServer.enabled of the chart is not set, or the \

@@ -59,9 +59,14 @@ pub struct Observed {
     /// The Leases by the names of the controllers of their processes; `None` if they cannot be read.
     pub leases: Option<BTreeMap<String, Lease>>,
     pub accesses: BTreeMap<AccessName, ClusterAccess>,
+    /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters.
+    pub no_kube_api_proxy: Option<Object>,
     /// The clusters that the Placements of these have decided for, where the decisions of every kind can be read.
     pub decisions: BTreeMap<PlacementName, BTreeSet<ClusterName>>,
 }
+
+/// The argument of cluster-proxy's manager by which agents do not connect under the names of their clusters.
+pub const NO_KUBE_API_PROXY: &str = "--enable-kube-api-proxy=false";
 
 impl Observed {
     #[must_use]
@@ -89,6 +94,7 @@ impl Observed {
             credentials,
             leases: None,
             accesses: BTreeMap::new(),
+            no_kube_api_proxy: None,
             decisions: BTreeMap::new(),
         }
     }

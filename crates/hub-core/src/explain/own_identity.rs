@@ -1,5 +1,6 @@
 //! Whether applications of the namespace reach the cluster by their own identity.
 
+use super::observed::NO_KUBE_API_PROXY;
 use super::{CheckResult, Code, Object, Pair, Step};
 use crate::access::{OWN_IDENTITY_PROVIDER, Withheld};
 use crate::consumer_access::AccessName;
@@ -9,6 +10,10 @@ impl Pair<'_> {
     /// Whether the profile shows the user server, for an object with the identity Own for which the cluster is ready.
     pub(super) fn own_identity_step(&self, access: &AccessName) -> CheckResult {
         let step = |code, object| self.finding(Step::OwnIdentity, code, object);
+        if let Some(deployment) = &self.hub.no_kube_api_proxy {
+            let finding = step(Code::OwnIdentityUnsupported, deployment.clone());
+            return finding.field("spec.template.spec.containers", NO_KUBE_API_PROXY).fix_by_get();
+        }
         // The user server may be published by another name.
         let of_tokens = self.hub.access.provider();
         if self.profile().is_some_and(|it| it.observed.has_other_access_provider(of_tokens)) {

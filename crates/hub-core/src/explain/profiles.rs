@@ -151,6 +151,7 @@ impl Pair<'_> {
         let configured =
             access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         match (&offer, &entry) {
+            (_, None) if is_off && !self.is_asked => return None,
             // The trust anchors of a configured server are not read.
             (Offer::Keep(Withheld::NoTrustAnchor), _)
                 if configured.as_ref().is_some_and(|server| {
@@ -158,11 +159,6 @@ impl Pair<'_> {
                 }) =>
             {
                 return Some(self.outdated_access(&field, entry.as_ref()));
-            }
-            (Offer::Publish(_) | Offer::Withdraw(_), _)
-                if is_off && entry.is_none() && !self.is_asked =>
-            {
-                return None;
             }
             (Offer::Keep(why) | Offer::Withdraw(why), None) => {
                 let mut finding = self.withheld(*why);

@@ -49,6 +49,14 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
             scene().profile(&json!({ "status": { "accessProviders": null } })),
             result(Step::OwnIdentity, "OwnIdentityNotPublished", Status::Problem),
         ),
+        (
+            scene().observing(|hub| {
+                let name = "cluster-proxy-addon-manager";
+                hub.no_kube_api_proxy =
+                    Some(Object::namespaced("Deployment", "multicluster-engine", name));
+            }),
+            result(Step::OwnIdentity, "OwnIdentityUnsupported", Status::Problem),
+        ),
         // The object does not select the cluster.
         (
             scene().observing(|hub| {

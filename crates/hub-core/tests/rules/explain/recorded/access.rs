@@ -23,7 +23,7 @@ fn without_access(edit: fn(&mut Observed)) -> Scene {
 }
 
 /// The certificate of the proxy is missing, or cannot be read.
-fn no_anchors(hub: &mut Observed) {
+pub fn no_anchors(hub: &mut Observed) {
     hub.access = access_without(true, home());
     let place = hub.access.place();
     hub.access.set_anchors(place, Err(TrustError::NoCertificate));

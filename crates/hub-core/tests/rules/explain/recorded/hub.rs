@@ -11,6 +11,7 @@ use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
 use super::Recorded;
+use super::access::no_anchors;
 use crate::explain::scene::{Scene, access_without, lease, now, one};
 use crate::support::credential::secret_key;
 use crate::support::{NOON, binding, fleet};
@@ -91,6 +92,11 @@ pub fn scenes() -> Vec<Recorded> {
         (
             "only the provisioner has no Lease, and the access provider is missing; the hub",
             no_access().observing(|hub| stop(hub, "access-provisioner")),
+            Question::default(),
+        ),
+        (
+            "only the provisioner has no Lease, and there is no trust anchor; the hub",
+            no_access().observing(no_anchors).observing(|hub| stop(hub, "access-provisioner")),
             Question::default(),
         ),
         (
