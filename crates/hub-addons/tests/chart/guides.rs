@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::support::chart::{REGISTRY, chart, helm, repository, run};
-use crate::support::{Hub, guides, world};
+use crate::support::{Hub, field, guides, world};
 
 const GUIDES: [&str; 8] = [
     "access.md",
@@ -111,6 +111,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     let namespaces = ["argocd", "kueue-system", "fleet-operator", "headlamp", "team", "cluster1"]
         .map(ocm::namespace);
     world::create(&hub.ocm, namespaces).await;
+    world::create(&hub.ocm, [ocm::namespace(local_hub::field::HOME)]).await;
+    field::install_ocm(&hub).await;
     let (namespace, name) = DEPLOYMENT;
     let deployment = json!({
         "selector": { "matchLabels": { "app": name } },
@@ -180,6 +182,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 "ConfigMap"
                 | "ClusterRole"
                 | "ClusterAccess"
+                | "AddOnDeploymentConfig"
+                | "ManagedClusterAddOn"
                 | "ManagedClusterSet"
                 | "ManagedClusterSetBinding"
                 | "ManagedServiceAccount" => {
@@ -211,7 +215,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             seen.push(kind);
         }
     }
-    assert_eq!(seen.len(), 26, "{seen:?}");
+    assert_eq!(seen.len(), 28, "{seen:?}");
 }
 
 /// The version under which the guide pushes the chart.
