@@ -7,11 +7,11 @@ use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
-use crate::support::chart::{helm, opaque, repository};
+use crate::support::chart::{helm, helm3, opaque, repository};
 use crate::support::examples::CLUSTERS;
 use crate::support::guides::{Reader, blocks, commands};
 use crate::support::kueue::install_kueue;
-use crate::support::{Hub, world};
+use crate::support::{Hub, field, world};
 
 /// The guides, as a reader follows them. Their commands are run in the root of the repository.
 const GUIDES: [&str; 10] = [
@@ -31,8 +31,8 @@ const GUIDES: [&str; 10] = [
 const VARIABLES: &str = "export REGISTRY=registry.example VERSION=$(hack/version.sh)";
 
 /// Parts of commands that other tests run: `field::kueue`, `field::argocd`, `kubectl::guide`, `plugin_injection`,
-/// `release`, `pods`, `scraping`, `upgrade`, and, with the values or the plugin that the command names, `guides`. Charts of
-/// others need a registry.
+/// `release`, `pods`, `scraping`, `upgrade`, the test of the addons below, and, with the values or the plugin that the
+/// command names, `guides`. No test runs the charts of Headlamp, Kueue and Argo CD, which need a registry.
 const ELSEWHERE: [&str; 27] = [
     "hack/demo.sh",
     "hack/test.sh",
@@ -184,4 +184,52 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
         .into_iter()
         .filter(|name| *name != "fleet-operator");
     assert_eq!(mounted, expected.collect());
+}
+
+/// The charts are those in the Go modules of the releases that the guide names.
+#[tokio::test]
+async fn the_guide_installs_both_addons_in_its_order_with_either_helm() {
+    let hub = LocalHub::builder().without_controller_manager().start().await.unwrap();
+    field::install_ocm(&hub).await;
+    let client = hub.client_as("ocm").await.unwrap();
+    let names = ["cluster-proxy", "managed-serviceaccount"];
+    let mut script = blocks("docs/install.md")
+        .iter()
+        .find_map(|block| block.text.contains("ocm/cluster-proxy").then(|| commands(block)))
+        .unwrap();
+    script.retain(|command| command.starts_with("helm upgrade "));
+    for (name, command) in names.into_iter().zip(&mut script) {
+        let module = field::source(name).await.display().to_string();
+        let (_, version) = module.rsplit_once("@v").unwrap();
+        let released = format!("ocm/{name} --version {version} ");
+        assert!(command.contains(&released), "{command} installs another version than {version}");
+        *command = command.replace(&released, &format!("{module}/charts/{name} "));
+    }
+    let [first, second] = script.try_into().unwrap();
+    let home = "open-cluster-management-addon";
+    let binding = ocm::binding(home, "global");
+    let owner = async |client| {
+        let shown = world::get(client, &binding).await?;
+        let owner = shown["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str()?;
+        Some(owner.to_owned())
+    };
+    for (helm, without) in [(helm(), ""), (helm3(), " --server-side=false")] {
+        let reader = Reader::of(&hub, &[helm]);
+        let runs = async |command: &str| {
+            let output = reader.runs(command).await;
+            let error = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{} {command}: {error}", helm.display());
+        };
+        let first = first.replace(without, "");
+        runs(&first).await;
+        runs(&second).await;
+        assert_eq!(owner(&client).await.as_deref(), Some(names[1]));
+        // The binding is deleted with the second, and returns with the first.
+        let uninstall = format!("helm uninstall --namespace {home}");
+        runs(&format!("{uninstall} {}", names[1])).await;
+        assert_eq!(owner(&client).await, None);
+        runs(&first).await;
+        assert_eq!(owner(&client).await.as_deref(), Some(names[0]));
+        runs(&format!("{uninstall} {}", names[0])).await;
+    }
 }

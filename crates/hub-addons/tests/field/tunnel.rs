@@ -14,10 +14,11 @@ use local_hub::field::{AGENT_GROUP, AGENT_USER, Addon, ClusterProxy};
 use local_hub::{CrdSet, Kubectl, LocalHub, ocm};
 use serde_json::{Value, json};
 
-use crate::support::chain::{self, Application, CLUSTERS, Stage, fails, lists};
+use crate::support::chain::{self, Application, CLUSTERS, Stage, UNAUTHORIZED, fails, lists};
+use crate::support::guides::blocks;
 use crate::support::proxy::{NAME, anchors_in};
 use crate::support::shown::{profile, provider, sees};
-use crate::support::{Hub, field, pods, rights};
+use crate::support::{Hub, field, pods, rights, world};
 
 const TEAM: &str = "team";
 /// The size of the large response.
@@ -158,7 +159,23 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
         application.reaches(cluster).await;
     }
 
-    // The addon of a cluster is removed, and returns.
+    // An application comes in by its token of the hub, as a user without permissions on the cluster.
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": { "token": application.access.token().expose() },
+    });
+    let prints = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "echo",
+        "args": [credential.to_string()],
+    });
+    let comes_in = async |cluster: &str, message: &str| {
+        let (kubectl, _) = application.kubectl_by(&application.stanza(cluster).await, &prints);
+        fails(&kubectl, &["get", "namespaces"], message).await;
+    };
+    let user = format!("cluster:hub:system:serviceaccount:{TEAM}:application");
+    comes_in("two", &user).await;
+
+    // The addon of a cluster is removed, and returns as the guide configures it: no token of the hub is accepted.
     let two = &mut tunnel.addons[1];
     let kubectl = application.kubectl("two").await;
     two.remove().await.unwrap();
@@ -166,6 +183,17 @@ async fn applications_reach_two_clusters_through_cluster_proxys_own_tunnel() {
         .await;
     fails(&kubectl, &["get", "namespaces"], "proxy to anp-proxy-server failed").await;
     application.reaches("one").await;
+    let guide = blocks("docs/own-identity.md");
+    let configuration = guide.iter().find(|it| it.text.contains("kind: AddOnDeploymentConfig"));
+    let configuration: Value = serde_saphyr::from_str(&configuration.unwrap().text).unwrap();
+    let [namespace, name] =
+        ["namespace", "name"].map(|key| configuration["metadata"][key].as_str().unwrap());
+    let gvk = ("addon.open-cluster-management.io", "v1alpha1", "AddOnDeploymentConfig");
+    let object = ocm::Object::new(gvk, "addondeploymentconfigs", Some(namespace), name);
+    world::create(&stage.ocm, [object.field("spec", configuration["spec"].clone())]).await;
+    two.configure(namespace, name);
     two.enable().await.unwrap();
     application.reaches("two").await;
+    comes_in("one", &user).await;
+    comes_in("two", UNAUTHORIZED).await;
 }

@@ -34,6 +34,8 @@ pub struct Addon {
     subject: Value,
     /// What is applied on the cluster.
     manifests: Vec<Value>,
+    /// The configurations that the addon manager has found for it.
+    configurations: Vec<Value>,
 }
 
 impl Addon {
@@ -43,7 +45,8 @@ impl Addon {
         let (hub, cluster) = (Site::at(hub).await?, Site::at(cluster).await?);
         let name = name.to_owned();
         let (namespace, subject, manifests) = (String::new(), Value::Null, Vec::new());
-        Ok(Self { name, hub, cluster, pods, namespace, subject, manifests })
+        let configurations = Vec::new();
+        Ok(Self { name, hub, cluster, pods, namespace, subject, manifests, configurations })
     }
 
     /// The Pods of the cluster.
@@ -56,6 +59,16 @@ impl Addon {
         let gvk = ("addon.open-cluster-management.io", "v1alpha1", "ManagedClusterAddOn");
         Object::new(gvk, "managedclusteraddons", Some(&self.name), "cluster-proxy")
             .field("spec", json!({}))
+    }
+
+    /// Refers to an `AddOnDeploymentConfig`, which counts when the addon is enabled.
+    pub fn configure(&mut self, namespace: &str, name: &str) {
+        self.configurations = vec![json!({
+            "group": "addon.open-cluster-management.io", "resource": "addondeploymentconfigs",
+            "namespace": namespace, "name": name, "lastObservedGeneration": 1,
+            // The manager does not compare the hash.
+            "desiredConfig": { "namespace": namespace, "name": name, "specHash": "any" },
+        })];
     }
 
     /// Enables the addon, and returns when its Pod runs on the cluster.
@@ -73,6 +86,7 @@ impl Addon {
         let addon = self.object().field("metadata", metadata);
         addon
             .condition("Configured", "True", "ConfigurationsConfigured", "")
+            .status("configReferences", json!(self.configurations))
             .create(&self.hub.client)
             .await?;
         self.subject = Value::Null;
