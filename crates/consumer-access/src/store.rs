@@ -211,24 +211,32 @@ impl Store {
         }
     }
 
-    /// Records that the decisions of a Placement have changed: for these clusters, or for all that are granted to its
-    /// namespace.
+    /// Queues what a change of the decisions of a Placement affects: for these clusters, or for all.
     pub(crate) fn decided(
         &self,
-        (namespace, _): &PlacementName,
-        clusters: Option<BTreeSet<ClusterName>>,
+        placement: &PlacementName,
+        clusters: Option<&BTreeSet<ClusterName>>,
     ) {
         if !self.host.is_working() {
             return;
         }
-        let (fleet, in_namespace) =
-            (self.fleet.read(), Touched::Namespaces([namespace.clone()].into()));
-        let Some(clusters) = clusters else { return self.fleet_changed(&fleet, &in_namespace) };
-        for cluster in clusters {
-            self.fleet_changed(&fleet, &Touched::Cluster(cluster));
+        let (fleet, settings) = (self.fleet.read(), self.settings());
+        let consumers = settings.consumers.in_namespace(&placement.0);
+        for consumer in consumers.filter(|it| it.placement_name().as_ref() == Some(placement)) {
+            let keys = settings.concerned_by_decisions(
+                &fleet,
+                consumer,
+                clusters,
+                &self.state.lock().known,
+            );
+            for key in keys {
+                match key {
+                    AccessKey::Access(_, account) => self.queue_if_needed(&fleet, &account),
+                    key => self.queue(&fleet, key),
+                }
+            }
+            self.mark(&consumer.name);
         }
-        // A decision for a cluster that is not granted is counted.
-        self.mark_touched(&fleet, &in_namespace);
     }
 
     /// Makes [`Self::queue_backlog`] queue every object that exists or should exist.
@@ -389,13 +397,9 @@ impl Store {
     pub(crate) fn queue_access(&self, fleet: &Fleet, key: &AccountKey, except: Option<AccessKind>) {
         let settings = self.settings();
         let exists = self.state.lock().objects.contains_key(&AccessKind::Account.of(key));
-        let users = settings.users(fleet, key);
         // If several consumers share the account, one of them may have lost its grant.
-        let is_shared = users.first().is_some_and(|consumer| consumer.is_own());
+        let is_shared = settings.consumers.is_shared(&key.account);
         let grant = if is_shared && exists { Grant::Refused } else { settings.grant(fleet, key) };
-        for consumer in &users {
-            self.mark(&consumer.name);
-        }
         let kinds = settings.permission_kinds().iter().copied().chain([AccessKind::Account]);
         for kind in kinds.filter(|kind| Some(*kind) != except) {
             self.work.add_with(kind.of(key), Priority::of_profile(grant, exists));
@@ -452,10 +456,11 @@ impl Store {
             return;
         }
         let fleet = self.fleet.read();
-        if let AccessKey::Access(_, account) = key {
-            return self.queue_access(&fleet, account, None);
+        let AccessKey::Access(_, account) = key else { return self.queue(&fleet, key.clone()) };
+        self.queue_access(&fleet, account, None);
+        for consumer in self.settings().users(&fleet, account) {
+            self.mark(&consumer.name);
         }
-        self.queue(&fleet, key.clone());
     }
 
     /// Whether the watch has yet to show what our last write has left of an object.

@@ -345,14 +345,14 @@ impl DecisionSink {
 
     /// Queues what a change affects: of these clusters, or of all; and again when the doubt that it brings ends.
     fn changed(&self, clusters: Option<BTreeSet<ClusterName>>) {
-        self.store.decided(&self.placement, clusters);
+        self.store.decided(&self.placement, clusters.as_ref());
         let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
         let now = store.host.now();
         self.store.host.tasks.spawn_once("the end of decisions", async move {
             sleep(LEAVING).await;
             let lost = store.change(|consumers| consumers.settle_decisions(&placement, now));
             if lost.as_ref().is_none_or(|lost| !lost.is_empty()) {
-                store.decided(&placement, lost);
+                store.decided(&placement, lost.as_ref());
             }
         });
     }

@@ -268,6 +268,37 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
     assert_eq!(ready().as_deref(), Some("Unavailable"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() {
+    let store = store_of(&json!([
+        { "namespace": "team", "name": "app", "spec": {
+            "identity": "Copy", "serviceAccountNames": ["app"], "clusters": { "placementRef": { "name": "gpus" } },
+        } },
+        { "namespace": "team", "name": "other", "spec": { "identity": "Copy", "serviceAccountNames": ["app"] } },
+        { "namespace": "other", "name": "jobs", "spec": { "identity": "Copy", "serviceAccountNames": ["app"] } },
+    ]));
+    list(&store);
+    for account in ["app", "other", "jobs"] {
+        for cluster in ["c1", "c2"] {
+            let key = AccountKey { cluster: cluster.into(), account: account.into() };
+            store.show(&AccessKind::Account.of(&key), object(&store.settings(), "one", "5"));
+        }
+    }
+    store.host.set_working();
+    queued_of(&store, |_| true).await;
+    let placement = ("team".into(), "gpus".to_owned());
+    let of_app = |key: &String| key.contains("/app") || key.contains("-app");
+    for (clusters, count) in [(Some(["c1".into()].into()), 1), (None, 2)] {
+        store.decided(&placement, clusters.as_ref());
+        let queued = queued_of(&store, |_| true).await;
+        // Three objects on each cluster, and the status.
+        assert_eq!(queued.len(), 3 * count + 1, "{queued:?}");
+        assert!(queued.iter().all(of_app), "{queued:?}");
+    }
+    store.decided(&("other".into(), "gpus".to_owned()), None);
+    assert_eq!(queued_of(&store, |_| true).await, [""; 0]);
+}
+
 #[tokio::test]
 async fn decisions_that_were_listed_stay_known_through_a_refusal() {
     let (store, placement) = (store(), ("team".into(), "gpus".to_owned()));

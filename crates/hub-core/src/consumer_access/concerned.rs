@@ -8,7 +8,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 
 use super::consumers::{AccessName, Changed, Consumer};
 use super::desired::AccessSettings;
-use super::kind::AccessKey;
+use super::kind::{AccessKey, AccessKind};
 use crate::fleet::{Fleet, Touched};
 use crate::{grant, nested};
 
@@ -129,6 +129,44 @@ impl AccessSettings {
                     keys.extend(known.of(account));
                 }
             }
+        }
+        keys
+    }
+
+    /// What a change of the decisions of a consumer's Placement may affect: on these clusters, or on all that can be granted
+    /// to its namespace, or have its account.
+    #[must_use]
+    pub fn concerned_by_decisions(
+        &self,
+        fleet: &Fleet,
+        consumer: &Consumer,
+        clusters: Option<&BTreeSet<ClusterName>>,
+        known: &KnownAccounts,
+    ) -> BTreeSet<AccessKey> {
+        let namespace = consumer.namespace();
+        let is_it = |it: &Consumer| it.name == consumer.name;
+        let has_secrets = self.consumers.argo_cd(namespace).is_some_and(is_it);
+        let is_of_kueue = self.consumers.multi_kueue().any(is_it);
+        let all = || {
+            // The account of the user server is on nearly every cluster.
+            let known = known.of.get(&consumer.account).filter(|_| !consumer.is_own());
+            fleet.candidates_in(namespace).chain(known.into_iter().flatten()).collect()
+        };
+        let mut keys = BTreeSet::new();
+        for cluster in
+            clusters.map_or_else(all, |clusters| clusters.iter().collect::<BTreeSet<_>>())
+        {
+            keys.insert(AccessKind::Account.of(&cluster.account(&consumer.account)));
+            if has_secrets {
+                keys.insert(AccessKey::ClusterSecret(cluster.in_namespace(namespace)));
+            }
+            if is_of_kueue {
+                keys.insert(AccessKey::MultiKueueCluster(cluster.clone()));
+            }
+        }
+        if is_of_kueue {
+            let configs = consumer.multi_kueue_configs.keys();
+            keys.extend(configs.cloned().map(AccessKey::MultiKueueConfig));
         }
         keys
     }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::support::arbitrary::{hub_and_steps, keys};
 use crate::support::consumer_access::settings_of;
-use crate::support::{arrive, binding, cases, exclusive, fleet, member};
+use crate::support::{arrive, binding, cases, exclusive, fleet, member, with};
 
 /// Two consumers in namespaces of their own, and one in the namespace of a cluster.
 fn settings() -> AccessSettings {
@@ -107,6 +107,49 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     assert!(settings.concerned(&fleet, &touched, &KnownAccounts::default()).contains(&key));
     let cluster = AccessKey::MultiKueueCluster("a".into());
     assert!(settings.integrations_concerned(&fleet, &touched, |_| Vec::new()).contains(&cluster));
+}
+
+#[test]
+fn decisions_concern_the_objects_of_the_consumer_that_refers_to_the_placement() {
+    let of = |extra: serde_json::Value, account: &str| {
+        let object = json!({
+            "namespace": "blues", "name": "jobs", "clusters": { "placementRef": { "name": "gpus" } },
+        });
+        let settings = settings_of(&json!([
+            with(object, &extra),
+            { "namespace": "blues", "name": "other" },
+            { "namespace": "reds", "name": "apps" },
+        ]));
+        let consumer = settings.consumers.iter().find(|it| it.name.name == "jobs").unwrap();
+        let known = known(
+            ["jobs", "other", "apps", "user-server"]
+                .map(|account| AccountKey { cluster: "gone".into(), account: account.into() }),
+        );
+        let concerned = |clusters: Option<&BTreeSet<ClusterName>>| -> Vec<_> {
+            let keys = settings.concerned_by_decisions(&hub(), consumer, clusters, &known);
+            keys.iter().map(ToString::to_string).collect()
+        };
+        let account = |cluster: &&str| format!("ManagedServiceAccount {cluster}/{account}");
+        let of_account = |clusters: &[&str]| clusters.iter().map(account).collect::<Vec<_>>();
+        let moved = concerned(Some(&["c9".into()].into()));
+        (moved, concerned(None), of_account(&["c9"]), of_account(&["a", "b", "gone"]))
+    };
+    let (moved, all, account, accounts) = of(json!({}), "jobs");
+    assert_eq!((moved, all), (account, accounts));
+    let (moved, all, account, mut accounts) = of(json!({ "identity": "Own" }), "user-server");
+    accounts.pop();
+    assert_eq!((moved, all), (account, accounts), "the account of the user server is everywhere");
+    let kueue = json!({ "multiKueue": { "configs": [{ "name": "multikueue" }] }, "argoCD": {} });
+    let (moved, all, mut account, _) = of(kueue, "jobs");
+    account.extend(
+        [
+            "MultiKueueCluster c9",
+            "MultiKueueConfig multikueue",
+            "Secret blues/hub-addons-cluster-c9",
+        ]
+        .map(str::to_owned),
+    );
+    assert_eq!((moved, all.len()), (account, 3 * 3 + 1));
 }
 
 /// The grant of each account, and of each object of Kueue.
