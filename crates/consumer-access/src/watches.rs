@@ -24,6 +24,7 @@ use hub_core::consumer_access::{
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
 use tokio::time::sleep;
@@ -328,7 +329,8 @@ impl DecisionSink {
             .store
             .change(|consumers| consumers.set_decision(&self.placement, slice, clusters, now));
         if changed.is_some() {
-            self.changed(changed);
+            self.store.decided(&self.placement, changed.as_ref());
+            self.settle_later(now);
         }
     }
 
@@ -339,15 +341,14 @@ impl DecisionSink {
             .store
             .change(|consumers| consumers.set_decisions(&self.placement, kind, listed, now))
         {
-            self.changed(None);
+            self.store.decided(&self.placement, None);
+            self.settle_later(now);
         }
     }
 
-    /// Queues what a change affects: of these clusters, or of all; and again when the doubt that it brings ends.
-    fn changed(&self, clusters: Option<BTreeSet<ClusterName>>) {
-        self.store.decided(&self.placement, clusters.as_ref());
+    /// Ends the doubt that began now, and queues what that affects.
+    fn settle_later(&self, now: Timestamp) {
         let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
-        let now = store.host.now();
         self.store.host.tasks.spawn_once("the end of decisions", async move {
             sleep(LEAVING).await;
             let lost = store.change(|consumers| consumers.settle_decisions(&placement, now));
@@ -371,6 +372,16 @@ impl Sink<DynamicObject> for DecisionSink {
 
     fn set_read(&mut self, is_read: bool) {
         self.set_listed(if is_read { Known::Present(()) } else { Known::Unknown });
+    }
+
+    fn failing(&mut self, since: Option<Duration>) {
+        let (kind, is_failing, now) = (self.kind, since.is_some(), self.store.host.now());
+        if self
+            .store
+            .change(|consumers| consumers.set_failing(&self.placement, kind, is_failing, now))
+        {
+            self.settle_later(now);
+        }
     }
 
     // Once they are listed, a watch may continue without another list.

@@ -1,5 +1,6 @@
 //! What the watches change in the state, and what is queued and planned then.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use hub_core::access::Known;
@@ -9,7 +10,8 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use hub_runtime::reconciler::{Objects as _, Planned};
-use hub_runtime::watch::{Sink as _, Unreadable};
+use hub_runtime::watch::{ObjectKey, Sink as _, Unreadable};
+use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -62,8 +64,11 @@ fn store_of(objects: &Value) -> Arc<Store> {
         own_provider: "own".to_owned(),
     };
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
-    let mut store = None;
-    let _ = Process::new(Setup::new(client)).add(Some(settings), |shared, settings| {
+    let (mut store, seconds) = (None, AtomicI64::new(0));
+    // A wall clock may step back: this one does whenever it is read.
+    let clock = move || Timestamp::from_second(seconds.fetch_sub(1, Ordering::Relaxed)).unwrap();
+    let setup = Setup { clock: Arc::new(clock), ..Setup::new(client) };
+    let _ = Process::new(setup).add(Some(settings), |shared, settings| {
         store = Some(Store::new(shared, settings.clone()));
         ConsumerAccess::new(shared, settings)
     });
@@ -268,8 +273,8 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
     assert_eq!(ready().as_deref(), Some("Unavailable"));
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() {
+/// Three objects, one of which refers to a Placement.
+fn placed() -> (Arc<Store>, PlacementName) {
     let store = store_of(&json!([
         { "namespace": "team", "name": "app", "spec": {
             "identity": "Copy", "serviceAccountNames": ["app"], "clusters": { "placementRef": { "name": "gpus" } },
@@ -277,6 +282,12 @@ async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() 
         { "namespace": "team", "name": "other", "spec": { "identity": "Copy", "serviceAccountNames": ["app"] } },
         { "namespace": "other", "name": "jobs", "spec": { "identity": "Copy", "serviceAccountNames": ["app"] } },
     ]));
+    (store, ("team".into(), "gpus".to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() {
+    let (store, placement) = placed();
     list(&store);
     for account in ["app", "other", "jobs"] {
         for cluster in ["c1", "c2"] {
@@ -286,7 +297,6 @@ async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() 
     }
     store.host.set_working();
     queued_of(&store, |_| true).await;
-    let placement = ("team".into(), "gpus".to_owned());
     let of_app = |key: &String| key.contains("/app") || key.contains("-app");
     for (clusters, count) in [(Some(["c1".into()].into()), 1), (None, 2)] {
         store.decided(&placement, clusters.as_ref());
@@ -297,6 +307,36 @@ async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() 
     }
     store.decided(&("other".into(), "gpus".to_owned()), None);
     assert_eq!(queued_of(&store, |_| true).await, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubt_about_decisions_ends_some_seconds_after_no_watch_fails() {
+    let (store, placement) = placed();
+    store.host.set_working();
+    let mut sinks = DecisionKind::ALL.map(|kind| DecisionSink::new(&store, kind, &placement));
+    // Whether the status is queued within ten seconds.
+    let is_queued = async || {
+        let mut is_any = false;
+        for _ in 0..10 {
+            is_any |= !queued_of(&store, |_| true).await.is_empty();
+        }
+        is_any
+    };
+    for sink in &mut sinks {
+        sink.set_read(true);
+        queued_of(&store, |_| true).await;
+    }
+    assert!(is_queued().await, "the doubt about the first list ends");
+    let slice = ObjectKey { namespace: "team".into(), name: "gpus-1".into() };
+    let decision = json!({ "metadata": {}, "status": { "decisions": [{ "clusterName": "c1" }] } });
+    sinks[0].apply(&slice, Ok(serde_json::from_value(decision).unwrap()));
+    assert!(is_queued().await && !is_queued().await);
+    sinks[1].failing(Some(Duration::ZERO));
+    sinks[0].delete(&slice);
+    queued_of(&store, |_| true).await;
+    assert!(!is_queued().await, "another slice may have it");
+    sinks[1].failing(None);
+    assert!(is_queued().await && !is_queued().await);
 }
 
 #[tokio::test]

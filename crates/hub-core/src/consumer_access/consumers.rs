@@ -123,6 +123,8 @@ pub(super) struct Decisions {
     is_settled: bool,
     /// Whether each kind is listed: absent if the hub does not serve it.
     kinds: BTreeMap<DecisionKind, Known<()>>,
+    /// The kinds whose watch fails.
+    failing: BTreeSet<DecisionKind>,
 }
 
 impl Decisions {
@@ -144,6 +146,17 @@ impl Decisions {
 
     fn have(&self, cluster: &ClusterName) -> bool {
         self.slices.values().any(|slice| slice.contains(cluster))
+    }
+
+    /// Those of these clusters that no slice has any more are in doubt from `now` on.
+    fn changed<'a>(&mut self, clusters: impl IntoIterator<Item = &'a ClusterName>, now: Timestamp) {
+        for cluster in clusters {
+            if self.have(cluster) {
+                self.leaving.remove(cluster);
+            } else {
+                self.leaving.insert(cluster.clone(), now);
+            }
+        }
     }
 
     /// The clusters that the Placement has decided for, with those that may be moving.
@@ -465,24 +478,19 @@ impl Consumers {
         let is_same = before == clusters;
         let (before, after) = (before.unwrap_or_default(), clusters.unwrap_or_default());
         let changed: BTreeSet<_> = before.symmetric_difference(&after).cloned().collect();
-        for cluster in &changed {
-            if decisions.have(cluster) {
-                decisions.leaving.remove(cluster);
-            } else {
-                decisions.leaving.insert(cluster.clone(), now);
-            }
-        }
+        decisions.changed(&changed, now);
         (!is_same).then_some(changed)
     }
 
     /// Ends the doubt about the clusters that the decisions of a Placement have lost until `lost`. Returns them; `None` if
-    /// it ends about all that they never had.
+    /// it ends about all that they never had. It ends about none while a watch fails.
     pub fn settle_decisions(
         &mut self,
         placement: &PlacementName,
         lost: Timestamp,
     ) -> Option<BTreeSet<ClusterName>> {
-        let Some(decisions) = self.decisions.get_mut(placement) else { return Some([].into()) };
+        let decisions = self.decisions.get_mut(placement).filter(|it| it.failing.is_empty());
+        let Some(decisions) = decisions else { return Some([].into()) };
         let leaving = decisions.leaving.extract_if(.., |_, since| *since <= lost);
         let lost_clusters = leaving.map(|(cluster, _)| cluster).collect();
         let was_settled = decisions.is_settled;
@@ -491,7 +499,8 @@ impl Consumers {
     }
 
     /// Records whether the decisions of a Placement in one kind are listed: absent if the hub does not serve the kind.
-    /// Returns whether this is new. After the first list, what they lack is in doubt from `now` on.
+    /// Returns whether this is new. After the first list, what they lack is in doubt from `now` on, and so is what only a
+    /// kind had that is not served any more.
     pub fn set_decisions(
         &mut self,
         placement: &PlacementName,
@@ -500,14 +509,37 @@ impl Consumers {
         now: Timestamp,
     ) -> bool {
         let decisions = self.decisions.entry(placement.clone()).or_default();
-        if listed == Known::Absent {
-            decisions.slices.retain(|(of, _), _| *of != kind);
-        }
+        let is_gone = |(of, _): &(DecisionKind, _)| *of == kind && listed == Known::Absent;
+        let gone: Vec<_> = decisions.slices.extract_if(.., |slice, _| is_gone(slice)).collect();
+        decisions.changed(gone.iter().flat_map(|(_, clusters)| clusters), now);
         let is_new = decisions.kinds.insert(kind, listed.clone()) != Some(listed);
         if decisions.are_read() {
             decisions.first_read.get_or_insert(now);
         }
-        is_new
+        is_new || !gone.is_empty()
+    }
+
+    /// Records whether the watch on the decisions of a Placement in one kind fails. Once it no longer does, every doubt
+    /// begins again: what would have ended it may not have been shown. Returns whether it does.
+    pub fn set_failing(
+        &mut self,
+        placement: &PlacementName,
+        kind: DecisionKind,
+        is_failing: bool,
+        now: Timestamp,
+    ) -> bool {
+        let decisions = self.decisions.entry(placement.clone()).or_default();
+        // A kind that the hub does not serve has nothing to show.
+        if is_failing && decisions.kinds.get(&kind) != Some(&Known::Absent) {
+            decisions.failing.insert(kind);
+            return false;
+        }
+        let has_recovered = decisions.failing.remove(&kind);
+        if has_recovered {
+            decisions.leaving.values_mut().for_each(|since| *since = now);
+            decisions.first_read = decisions.first_read.map(|_| now);
+        }
+        has_recovered
     }
 
     /// Drops what is known of Placements that no object refers to.

@@ -359,7 +359,19 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     elsewhere.consumers.apply(&name, Ok(object));
     read_decisions(&mut elsewhere, &cpus);
     assert_eq!(elsewhere.grant(&granted(), &key()), Grant::Refused);
-    assert_eq!(settings.consumers.settle_decisions(&placement, at(5)), Some(clusters(&["c1"])));
+    // Nothing that ends a doubt is shown while a watch fails; afterwards, it begins again.
+    let set_failing = |settings: &mut AccessSettings, kind, is_failing| {
+        settings.consumers.set_failing(&placement, kind, is_failing, at(7))
+    };
+    let (ocm, not_served) = (DecisionKind::Ocm, DecisionKind::SigV1alpha1);
+    assert!(!set_failing(&mut settings, ocm, false), "it has not failed");
+    for is_failing in [true, false] {
+        assert_eq!(set_failing(&mut settings, ocm, is_failing), !is_failing);
+        assert!(!set_failing(&mut settings, not_served, true), "it has nothing to show");
+        assert_eq!(settings.consumers.settle_decisions(&placement, at(6)), Some(clusters(&[])));
+        assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
+    }
+    assert_eq!(settings.consumers.settle_decisions(&placement, at(7)), Some(clusters(&["c1"])));
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
     // A hub serves one kind or both; a decision of either counts.
     for of_ocm in [Known::Present(()), Known::Absent] {
@@ -372,7 +384,11 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
         );
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Granted);
         assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
-        assert_eq!(know(&mut settings, Known::Present(()), Known::Absent), Grant::Refused);
+        let ended = know(&mut settings, Known::Present(()), Known::Absent);
+        assert_eq!(ended, Grant::Unknown, "the other kind may have it soon");
+        let lost = settings.consumers.settle_decisions(&placement, at(0)).unwrap();
+        assert!(lost.is_superset(&clusters(&["c1"])));
+        assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
     }
     for unread in [Known::Unknown, Known::Absent] {
         assert_eq!(know(&mut settings, unread, Known::Absent), Grant::Unknown);
