@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use hub_api::cluster_access::ClusterAccessStatus;
+use hub_api::cluster_profile::ProfileVersion;
 use hub_api::names::{AccountKey, ProfileKey};
 use hub_core::action::Action;
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Consumer, Unread,
 };
 use hub_runtime::reconciler::Planned;
+use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::state::{Reading, WatchName};
 use crate::store::Store;
-use crate::watches::kueue;
+use crate::watches::{api_resource, kueue};
 
 /// The shortest time between two computations of a status: a cost of all clusters, for a change of one.
 const INTERVAL: Duration = Duration::from_secs(3);
@@ -48,24 +50,27 @@ impl Store {
         let nothing = Planned::Write(Action::Nothing, Some(Vec::new()));
         let Some(object) = settings.consumers.object(name) else { return nothing };
         let consumer = settings.consumers.get(name);
-        let reading = |key: &AccessKey| state.read.get(&WatchName::of(key)).copied();
+        let reading = |watch: &WatchName| state.read.get(watch).copied();
         let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();
         // What has not been listed yet is not missing: the status is queued again.
         if consumer.is_some_and(|consumer| settings.consumers.awaits_decisions(consumer))
-            || needed.iter().any(|key| reading(key).is_none())
+            || needed.iter().any(|(watch, _)| reading(watch).is_none())
         {
             return Planned::Unknown;
         }
-        let having = |why| Some((needed.iter().find(|key| reading(key) == Some(why))?, why));
+        let having =
+            |why| Some((needed.iter().find(|(watch, _)| reading(watch) == Some(why))?, why));
         let unread = having(Reading::OutOfDate).or_else(|| having(Reading::Unavailable));
-        let is_unlisted = |key: &AccessKey| reading(key) != Some(Reading::Listed);
-        let kinds = needed.iter().filter(|key| is_unlisted(key)).filter_map(|key| match key {
-            AccessKey::Access(kind, _) => Some(*kind),
-            _ => None,
-        });
-        let unread = unread.map(|(key, why)| {
-            let (reason, message) = why_not_ready(key, why);
-            Unread { reason, message, kinds: kinds.collect() }
+        let unread = consumer.zip(unread).map(|(consumer, ((watch, kind), why))| {
+            let account = any_cluster(consumer);
+            let is_unlisted =
+                |kind: &AccessKind| !state.is_listed(&WatchName::of(&kind.of(&account)));
+            let (reason, message) = why_not_ready(watch, kind, why);
+            Unread {
+                reason,
+                message,
+                kinds: AccessKind::ALL.into_iter().filter(is_unlisted).collect(),
+            }
         });
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
         let Some((status, counted)) =
@@ -85,32 +90,45 @@ impl Store {
     }
 }
 
-/// A key of each kind of objects that a consumer gets.
-fn needed(settings: &AccessSettings, consumer: &Consumer) -> Vec<AccessKey> {
-    let account = AccountKey { cluster: "".into(), account: consumer.account.clone() };
-    let kinds = [AccessKind::Account, settings.permission_kind()];
-    let secret = ProfileKey { namespace: consumer.namespace().clone(), cluster: "".into() };
-    let kueue = consumer.spec.multi_kueue.iter().flat_map(|_| kueue());
-    let secrets = consumer.spec.argo_cd.iter().map(|_| AccessKey::ClusterSecret(secret.clone()));
-    kinds.into_iter().map(|kind| kind.of(&account)).chain(kueue).chain(secrets).collect()
+/// The account of a consumer, to name its watches.
+fn any_cluster(consumer: &Consumer) -> AccountKey {
+    AccountKey { cluster: "".into(), account: consumer.account.clone() }
 }
 
-/// The reason and the message of the condition Ready while objects like this cannot be read.
-fn why_not_ready(key: &AccessKey, why: Reading) -> (&'static str, String) {
-    let (group, version, kind) = key.gvk();
-    match key {
+/// The watches on what a consumer gets, and on what that depends on, each with its kind.
+fn needed(settings: &AccessSettings, consumer: &Consumer) -> Vec<(WatchName, ApiResource)> {
+    let namespace = consumer.namespace();
+    let secret = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
+    let kinds = [AccessKind::Account, settings.permission_kind()];
+    let kueue = consumer.spec.multi_kueue.iter().flat_map(|_| kueue());
+    let secrets = consumer.spec.argo_cd.iter().map(|_| AccessKey::ClusterSecret(secret.clone()));
+    let keys = kinds.map(|kind| kind.of(&any_cluster(consumer))).into_iter().chain(kueue);
+    let watch = |key| (WatchName::of(&key), api_resource(&key));
+    // Of two objects that ask for cluster Secrets, one has them.
+    let owner = consumer.spec.argo_cd.as_ref().and(settings.consumers.argo_cd(namespace));
+    let profiles = owner.map(|owner| {
+        let provider = settings.provider_of(owner).to_owned();
+        let kind = ProfileVersion::V1alpha1.resource();
+        (WatchName::Profiles(namespace.clone(), provider), kind)
+    });
+    keys.chain(secrets).map(watch).chain(profiles).collect()
+}
+
+/// The reason and the message of the condition Ready while a watch on this kind cannot read it.
+fn why_not_ready(watch: &WatchName, kind: &ApiResource, why: Reading) -> (&'static str, String) {
+    let ApiResource { group, version, kind, plural, .. } = kind;
+    match watch {
         _ if why == Reading::OutOfDate => {
             ("Unknown", format!("{kind}s cannot be read: see the log of the controller."))
         }
-        AccessKey::ClusterSecret(_) => (
+        WatchName::Secrets(_) => (
             "Unavailable",
             "The Secrets of this namespace cannot be read: does consumerAccess.argoCDNamespaces of the chart list it?"
                 .to_owned(),
         ),
         _ => {
             let message = format!(
-                "{kind}s cannot be read: does the hub serve {version} of the CRD {}.{group}?",
-                key.resource()
+                "{kind}s cannot be read: does the hub serve {version} of the CRD {plural}.{group}?"
             );
             ("Unavailable", message)
         }

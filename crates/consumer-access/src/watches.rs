@@ -104,7 +104,7 @@ pub(crate) fn watch_profiles(
     };
     let kind = ProfileVersion::V1alpha1.resource();
     let watch = Watch::dynamic("clusterprofiles", &kind, Some(namespace.as_str()));
-    watches.watch_while_held(watch.late(), sink)
+    watches.watch_while_held(watch.late().expected(), sink)
 }
 
 /// Watches the decisions of a Placement in one kind, by the label with its name.
@@ -274,11 +274,11 @@ impl Sink<DynamicObject> for ObjectSink {
 }
 
 /// Receives the profiles of one namespace, for its cluster Secrets.
-struct PublishedSink {
-    store: Arc<Store>,
-    namespace: Namespace,
+pub(crate) struct PublishedSink {
+    pub(crate) store: Arc<Store>,
+    pub(crate) namespace: Namespace,
     /// The name of the access provider.
-    provider: String,
+    pub(crate) provider: String,
 }
 
 impl PublishedSink {
@@ -307,6 +307,14 @@ impl Sink<DynamicObject> for PublishedSink {
 
     fn unread(&mut self) {
         self.store.unread(&self.name());
+    }
+
+    fn refused(&mut self) {
+        self.store.refused(&self.name());
+    }
+
+    fn not_served(&mut self) -> bool {
+        self.store.not_served(&self.name())
     }
 }
 

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::ConsumerAccess;
-use crate::watches::{DecisionSink, ObjectSink, kueue};
+use crate::watches::{DecisionSink, ObjectSink, PublishedSink, kueue};
 
 /// Two objects, one of them for Kueue.
 fn declared() -> Value {
@@ -240,20 +240,27 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
 }
 
 #[tokio::test]
-async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
+async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_read() {
     let store = store_of(&json!([{ "namespace": "team", "name": "app", "spec": {
         "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": {},
     } }]));
     list(&store);
     let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
-    let ready = || {
+    let condition = || {
         store.state.lock().computed.clear();
         let Planned::Write(Action::PatchStatus(_, patch), _) = store.plan_status(&name, false)
         else {
             return None;
         };
-        Some(patch["status"]["conditions"][1]["reason"].as_str()?.to_owned())
+        Some(patch["status"]["conditions"][1].clone())
     };
+    let ready = || Some(condition()?["reason"].as_str()?.to_owned());
+    let mut profiles = PublishedSink {
+        store: Arc::clone(&store),
+        namespace: "team".into(),
+        provider: "open-cluster-management".to_owned(),
+    };
+    assert!(!profiles.not_served());
     assert_eq!(ready(), None, "that is not known yet");
     let secret = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
     let mut sink = ObjectSink::new(&store, AccessKey::ClusterSecret(secret));
@@ -263,6 +270,10 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_cannot_be_read() {
     sink.unread();
     assert_eq!(ready().as_deref(), Some("Unavailable"));
     sink.listed();
+    let message = condition().unwrap()["message"].to_string();
+    let profile = "v1alpha1 of the CRD clusterprofiles.multicluster.x-k8s.io";
+    assert!(message.contains(profile), "{message}");
+    profiles.listed();
     assert_eq!(ready().as_deref(), Some("NoCluster"));
     // A watch may continue after a refusal, without another list.
     sink.refused();
