@@ -250,9 +250,18 @@ impl State {
         ended.map(|found| found.object.version.uid)
     }
 
-    /// Forgets the objects that a watch has shown: it has ended, or the hub does not serve the kind.
-    pub(crate) fn forget(&mut self, watch: &WatchName) {
-        self.objects.retain(|key, _| WatchName::of(key) != *watch);
+    /// Forgets the permissions that a watch has shown: it has ended, or the hub does not serve the kind. Where that is not
+    /// installed, it has none, and this costs nothing.
+    pub(crate) fn forget(&mut self, kind: AccessKind, account: &AccountName) {
+        let first = kind.of(&AccountKey { cluster: "".into(), account: "".into() });
+        let of_kind = self.objects.range(first..).map_while(|(key, _)| match key {
+            AccessKey::Access(of, key) if *of == kind => Some(key),
+            _ => None,
+        });
+        let gone: Vec<_> = of_kind.filter(|key| key.account == *account).cloned().collect();
+        for key in gone {
+            self.objects.remove(&kind.of(&key));
+        }
     }
 }
 

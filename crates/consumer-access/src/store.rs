@@ -129,7 +129,7 @@ impl Store {
             let mut state = self.state.lock();
             // The first list may show what the account has left.
             if state.is_listed(&name) && held.remove(&name).is_some() {
-                state.forget(&name);
+                state.forget(*kind, account);
                 state.read.remove(&name);
             }
         }
@@ -543,9 +543,9 @@ impl Store {
         let was_listed = self.state.lock().is_listed(watch);
         // A list follows in any case.
         self.set_unread(watch, Reading::Unavailable);
-        if let WatchName::Permissions(AccessKind::ClusterPermission, account) = watch {
+        if let WatchName::Permissions(kind @ AccessKind::ClusterPermission, account) = watch {
             self.work.written.retain(|object| WatchName::of(object) != *watch);
-            self.state.lock().forget(watch);
+            self.state.lock().forget(*kind, account);
             if was_listed && self.host.is_working() {
                 self.queue_account(account);
             }
