@@ -189,14 +189,14 @@ impl State {
     }
 
     /// Records an object that a watch shows; of one of another owner, only the version, unless it has the name of one of
-    /// a declared account. Returns whether it is ours.
+    /// a declared account. Returns whether it is ours, and whether a status may depend on what has changed.
     pub(crate) fn show(
         &mut self,
         settings: &AccessSettings,
         key: &AccessKey,
         object: ObservedObject,
         is_declared: bool,
-    ) -> bool {
+    ) -> (bool, bool) {
         let mut found = self.found(settings, key, object);
         if self.created.get(key) == Some(&found.object.version.uid) {
             self.created.remove(key);
@@ -208,10 +208,13 @@ impl State {
             let last = self.contents.entry((*kind, account.account.clone())).or_default();
             found.object.share_content(last);
         }
+        let is_same = self.objects.get(key).is_some_and(|before| {
+            before.is_ours == found.is_ours && before.object.is_like(&found.object)
+        });
         let is_ours = found.is_ours;
         self.objects.insert(key.clone(), found);
         self.refresh(key, is_declared);
-        is_ours
+        (is_ours, !is_same)
     }
 
     /// An object as a watch or a read shows it.

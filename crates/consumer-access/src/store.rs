@@ -458,7 +458,16 @@ impl Store {
         let fleet = self.fleet.read();
         let AccessKey::Access(_, account) = key else { return self.queue(&fleet, key.clone()) };
         self.queue_access(&fleet, account, None);
-        for consumer in self.settings().users(&fleet, account) {
+    }
+
+    /// Queues the statuses that depend on an object.
+    fn mark_users(&self, key: &AccessKey) {
+        let AccessKey::Access(_, account) = key else { return };
+        if !self.host.is_working() {
+            return;
+        }
+        let (fleet, settings) = (self.fleet.read(), self.settings());
+        for consumer in settings.users(&fleet, account) {
             self.mark(&consumer.name);
         }
     }
@@ -587,10 +596,13 @@ impl Store {
         let settings = self.settings();
         let mut state = self.state.lock();
         let was_foreign = state.is_foreign(&settings, key);
-        let is_ours = state.show(&settings, key, object, is_declared);
+        let (is_ours, is_changed) = state.show(&settings, key, object, is_declared);
         let is_foreign = state.is_foreign(&settings, key);
         drop(state);
         self.seen(key, is_declared, is_ours);
+        if is_changed {
+            self.mark_users(key);
+        }
         self.owner_changed(key, was_foreign, is_foreign);
     }
 
@@ -621,6 +633,7 @@ impl Store {
             self.work.written.ended(key, &uid);
         }
         self.seen(key, is_declared, is_ours);
+        self.mark_users(key);
         self.owner_changed(key, was_foreign, false);
     }
 

@@ -182,6 +182,26 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
     assert_eq!(queued().await, [""; 0]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_status_is_computed_again_when_more_than_the_version_of_an_object_has_changed() {
+    let store = store();
+    list(&store);
+    store.host.set_working();
+    let key = AccessKind::Account.of(&key("app"));
+    let statuses =
+        async || queued_of(&store, |key| matches!(key, AccessKey::ClusterAccess(_))).await.len();
+    statuses().await;
+    let token = json!({ "status": { "tokenSecretRef": { "name": "app" } } });
+    let with_token = ObservedObject::read(&metadata("one"), Some(&token));
+    let [first, second] = ["5", "6"].map(|version| object(&store.settings(), "one", version));
+    for (object, count) in [(first, 1), (second, 0), (with_token.clone(), 1), (with_token, 0)] {
+        store.show(&key, object);
+        assert_eq!(statuses().await, count);
+    }
+    store.ended(&key);
+    assert_eq!(statuses().await, 1);
+}
+
 #[tokio::test]
 async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_account_only() {
     let store = store();

@@ -74,6 +74,12 @@ impl ObservedObject {
         }
     }
 
+    /// Whether it is the same as another one but for its version.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        *self == Self { version: self.version.clone(), ..other.clone() }
+    }
+
     /// Drops everything but the version: nothing else of another owner's object matters.
     pub fn forget_content(&mut self) {
         let version = self.version.clone();

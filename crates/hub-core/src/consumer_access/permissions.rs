@@ -96,54 +96,85 @@ impl Given {
             {
                 self.bindings.insert((name.to_owned(), namespace.to_owned()));
             }
-            let names = items(&part["rules"]).flat_map(|rule| items(&rule["resourceNames"]));
-            self.impersonated.extend(names.filter_map(|name| name.as_str().map(str::to_owned)));
+            self.impersonated.extend(impersonated(part).map(str::to_owned));
         }
     }
 }
 
-/// Whether an object with permissions contains exactly the bindings of a consumer, with its users.
-pub(super) fn has_part(consumer: &Consumer, kind: AccessKind, object: &ObservedObject) -> bool {
-    let mut given = Given::default();
-    given.add(kind, object);
-    let mut wanted = Permissions::new(&consumer.account);
-    wanted.add(consumer);
-    let spec = match kind {
-        AccessKind::ClusterPermission => wanted.cluster_permission(),
-        AccessKind::Account | AccessKind::ManifestWork => wanted.manifest_work(""),
-    };
-    object.content.spec.as_ref().is_some_and(|found| {
-        part_of(consumer, kind, found) == part_of(consumer, kind, &spec)
-            && wanted.users.is_subset(&given.impersonated)
-    })
-}
-
-/// The bindings of a consumer in a spec; of an own identity, by the beginning of their names, and with their users.
-fn part_of<'a>(
-    consumer: &Consumer,
+/// What a consumer needs in an object with permissions. The objects of own identities contain those of many.
+pub(super) struct Part {
     kind: AccessKind,
-    spec: &'a Map<String, Value>,
-) -> BTreeMap<(&'a str, &'a str), Option<&'a Value>> {
-    let is_its =
-        |name: &str| !consumer.is_own() || own_binding(name).is_some_and(|it| is_of(consumer, it));
-    let users = |part: &'a Value| part.get("subjects").filter(|_| consumer.is_own());
-    let bindings = parts(kind, spec).filter_map(|part| Some((binding(part)?, users(part))));
-    bindings.filter(|((name, _), _)| is_its(name)).collect()
+    /// How the names of its bindings begin; empty unless it has an identity of its own.
+    prefixes: Vec<String>,
+    /// Its bindings by name and namespace; of an own identity, with the users.
+    bindings: BTreeMap<(String, String), Option<Value>>,
+    /// The users that the account may impersonate for it.
+    users: BTreeSet<String>,
 }
 
-/// Whether a consumer needs the binding or the role with this name: all but the bindings of other own identities.
-pub(super) fn needs(consumer: &Consumer, name: &str) -> bool {
-    own_binding(name).is_none_or(|name| is_of(consumer, name))
+impl Part {
+    pub(super) fn new(consumer: &Consumer, kind: AccessKind) -> Self {
+        let mut wanted = Permissions::new(&consumer.account);
+        wanted.add(consumer);
+        let spec = match kind {
+            AccessKind::ClusterPermission => wanted.cluster_permission(),
+            AccessKind::Account | AccessKind::ManifestWork => wanted.manifest_work(""),
+        };
+        let own = [IN_WORK[1], IN_PERMISSION[1]].into_iter().filter(|_| consumer.is_own());
+        let prefixes = own.map(|own| format!("{own}{}:", own_name(consumer))).collect();
+        let mut part = Self { kind, prefixes, bindings: BTreeMap::new(), users: wanted.users };
+        let owned = |((name, namespace), users): ((&str, &str), Option<&Value>)| {
+            ((name.to_owned(), namespace.to_owned()), users.cloned())
+        };
+        part.bindings = part.bindings_in(&spec).map(owned).collect();
+        part
+    }
+
+    /// Whether an object contains exactly these bindings, with their users.
+    pub(super) fn is_in(&self, object: &ObservedObject) -> bool {
+        let Some(found) = &object.content.spec else { return false };
+        let bindings: BTreeMap<_, _> = self.bindings_in(found).collect();
+        let is_same = |(found, wanted): (_, (&(String, String), &Option<Value>))| {
+            let (name, namespace) = wanted.0;
+            found == ((name.as_str(), namespace.as_str()), wanted.1.as_ref())
+        };
+        let users = parts(self.kind, found).flat_map(impersonated);
+        let users: BTreeSet<_> = users.filter(|user| self.users.contains(*user)).collect();
+        bindings.len() == self.bindings.len()
+            && bindings.into_iter().zip(&self.bindings).all(is_same)
+            && users.len() == self.users.len()
+    }
+
+    /// The bindings of the consumer in a spec.
+    fn bindings_in<'a>(
+        &self,
+        spec: &'a Map<String, Value>,
+    ) -> impl Iterator<Item = ((&'a str, &'a str), Option<&'a Value>)> {
+        let users = |part: &'a Value| part.get("subjects").filter(|_| !self.prefixes.is_empty());
+        let bindings =
+            parts(self.kind, spec).filter_map(move |part| Some((binding(part)?, users(part))));
+        bindings.filter(|((name, _), _)| self.has(name))
+    }
+
+    /// Whether a binding is one of the consumer, by its name.
+    fn has(&self, name: &str) -> bool {
+        self.prefixes.is_empty() || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Whether the consumer needs the binding or the role with this name: all but the bindings of other own identities.
+    pub(super) fn needs(&self, name: &str) -> bool {
+        own_binding(name).is_none() || self.has(name)
+    }
+}
+
+/// Who may be impersonated by a role.
+fn impersonated(role: &Value) -> impl Iterator<Item = &str> {
+    items(&role["rules"]).flat_map(|rule| items(&rule["resourceNames"])).filter_map(Value::as_str)
 }
 
 /// What follows the prefix in the name of a binding of an own identity.
 fn own_binding(name: &str) -> Option<&str> {
     [IN_WORK[1], IN_PERMISSION[1]].iter().find_map(|own| name.strip_prefix(own))
-}
-
-/// Whether a binding is named after a consumer with an identity of its own.
-fn is_of(consumer: &Consumer, name: &str) -> bool {
-    name.strip_prefix(&own_name(consumer)).is_some_and(|role| role.starts_with(':'))
 }
 
 /// The bindings and the roles in an object with permissions.

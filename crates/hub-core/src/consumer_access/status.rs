@@ -14,7 +14,7 @@ use super::consumers::{AccessName, Consumer, Decisions, NotAccepted};
 use super::desired::AccessSettings;
 use super::kind::AccessKind;
 use super::observed::{FoundObject, Owned};
-use super::permissions::{has_part, needs};
+use super::permissions::Part;
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 
@@ -50,8 +50,8 @@ impl AccessSettings {
         let (mut granted, mut unknown, mut not_ready) = (BTreeSet::new(), 0, Vec::new());
         let mut left_out = BTreeSet::new();
         if let Some(consumer) = consumer {
-            let candidates: BTreeSet<_> = fleet.candidates_in(&name.namespace).collect();
-            for cluster in candidates {
+            let part = Part::new(consumer, self.permission_kind());
+            for cluster in fleet.candidates_in(&name.namespace).collect::<BTreeSet<_>>() {
                 match self.bound_grant(fleet, consumer, cluster) {
                     Grant::Refused => continue,
                     _ if fleet.is_hub(cluster) => {
@@ -71,7 +71,7 @@ impl AccessSettings {
                 let is_unread =
                     |kind| unread.as_ref().is_some_and(|unread| unread.kinds.contains(&kind));
                 let observed = |kind| self.owned(&key, kind, observed(kind, &key));
-                let missing = self.missing(consumer, &key, is_unread, observed);
+                let missing = self.missing(consumer, &part, &key, is_unread, observed);
                 if grant == Grant::Granted {
                     counts.selected += 1;
                     counts.ready += i64::from(missing.is_none());
@@ -165,6 +165,7 @@ impl AccessSettings {
     fn missing<'a>(
         &self,
         consumer: &Consumer,
+        part: &Part,
         key: &AccountKey,
         is_unread: impl Fn(AccessKind) -> bool,
         observed: impl Fn(AccessKind) -> Owned<'a>,
@@ -215,13 +216,13 @@ impl AccessSettings {
                     let message = format!("The {what} has another owner: rename or delete it.");
                     return Some(("PermissionsConflict", message));
                 }
-                Owned::Ours(object) if !has_part(consumer, kind, object) => {
+                Owned::Ours(object) if !part.is_in(object) => {
                     let message =
                         format!("The {what} does not contain every permission that is asked for.");
                     return Some(("PermissionsMissing", message));
                 }
                 Owned::Ours(object) => {
-                    if let Err(why) = object.applied.of(|(name, _)| needs(consumer, name)) {
+                    if let Err(why) = object.applied.of(|(name, _)| part.needs(name)) {
                         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
                         let message = format!("The cluster has not applied the {what}{why}.");
                         return Some(("PermissionsNotApplied", message));
