@@ -435,10 +435,10 @@ impl Store {
             Touched::Cluster(cluster) => {
                 let counting = self.state.lock().counting.get(cluster).cloned();
                 names.extend(counting.into_iter().flatten());
-                let granted = fleet.candidates_for(cluster);
-                names.extend(
-                    granted.flat_map(|namespace| settings.consumers.names_in(namespace)).cloned(),
-                );
+                // The namespace of a cluster is protected while the cluster exists.
+                let own = cluster.as_str().into();
+                let namespaces = fleet.candidates_for(cluster).chain([&own]);
+                names.extend(namespaces.flat_map(|it| settings.consumers.names_in(it)).cloned());
             }
             Touched::Namespaces(namespaces) => {
                 let in_namespaces = namespaces.iter();

@@ -202,6 +202,15 @@ async fn a_status_is_computed_again_when_more_than_the_version_of_an_object_has_
     assert_eq!(statuses().await, 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_cluster_with_the_name_of_a_namespace_concerns_the_statuses_there() {
+    let store = store();
+    store.host.set_working();
+    store.fleet_changed(&Fleet::default(), &Touched::Cluster("team".into()));
+    let is_status = |key: &AccessKey| matches!(key, AccessKey::ClusterAccess(_));
+    assert_eq!(queued_of(&store, is_status).await, ["ClusterAccess team/app"]);
+}
+
 #[tokio::test]
 async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_account_only() {
     let store = store();
