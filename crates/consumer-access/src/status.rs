@@ -47,8 +47,11 @@ impl Store {
         {
             return Planned::Wait(wait);
         }
-        let nothing = Planned::Write(Action::Nothing, Some(Vec::new()));
-        let Some(object) = settings.consumers.object(name) else { return nothing };
+        let finding = settings.consumers.finding(name);
+        let is_readable = finding.is_none();
+        let nothing = Planned::Write(Action::Nothing, Some(finding.into_iter().collect()));
+        let object = settings.consumers.object(name).filter(|_| is_readable);
+        let Some(object) = object else { return nothing };
         let consumer = settings.consumers.get(name);
         let reading = |watch: &WatchName| state.read.get(watch).copied();
         let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();

@@ -241,8 +241,10 @@ impl Store {
 
     /// Makes [`Self::queue_backlog`] queue every object that exists or should exist.
     pub(crate) fn queue_everything(&self) {
-        let names = self.settings().consumers.names().cloned().collect();
         let digests = self.fleet.read().cluster_names().cloned().collect();
+        let settings = self.settings();
+        let names = settings.consumers.names().chain(settings.consumers.unreadable());
+        let names = names.cloned().collect();
         let mut state = self.state.lock();
         state.backlog = Backlog {
             names,

@@ -164,6 +164,7 @@ impl Sink<ClusterAccess> for AccessSink {
         let name = AccessName::from(key);
         self.0.change_objects(|consumers| consumers.remove(&name));
         self.0.forget_status(&name);
+        self.0.mark(&name);
     }
 
     fn set_read(&mut self, is_read: bool) {

@@ -9,6 +9,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::decode;
 use crate::schema::{self, rule};
 
 /// The plural of the kind.
@@ -227,7 +228,7 @@ pub struct ClusterAccessStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// `Accepted`: the spec is used as a whole. `Ready`: the application reaches every selected cluster.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         schema_with = "schema::conditions",
         extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
@@ -272,4 +273,22 @@ pub struct NotReady {
     pub reason: String,
     /// What is missing, and where.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_that_another_writer_has_filled_is_read() {
+        let condition = json!({
+            "type": READY, "status": "True", "reason": "Odd", "message": "",
+            "lastTransitionTime": "9999-12-31T23:59:59Z",
+        });
+        let status: ClusterAccessStatus =
+            serde_json::from_value(json!({ "conditions": [condition] })).unwrap();
+        assert_eq!(status.conditions[0].type_, READY);
+    }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKind};
+use hub_core::finding::Reason;
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
@@ -160,10 +161,38 @@ async fn what_no_object_asks_for_is_queued_once_the_last_object_that_cannot_be_d
     let unread = AccessName { namespace: "team".into(), name: "odd".to_owned() };
     let error = Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
     store.change_objects(|consumers| consumers.apply(&unread, Err(error)));
+    store.queue_everything();
+    let statuses = queued_of(&store, |key| matches!(key, AccessKey::ClusterAccess(_))).await;
+    assert!(statuses.iter().any(|key| key.contains("odd")), "it is reported: {statuses:?}");
     store.show(&AccessKind::Account.of(&key("former")), object(&store.settings(), "one", "5"));
     queued(&store).await;
     store.change_objects(|consumers| consumers.remove(&unread));
     assert!(queued(&store).await.iter().any(|key| key.contains("former")));
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_decoded_is_reported_until_it_can_be() {
+    let store = store();
+    list(&store);
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let findings = |spec: Option<Value>| {
+        let object = Unreadable { metadata: Box::default(), spec, error: "odd".to_owned() };
+        store.change_objects(|consumers| consumers.apply(&name, Err(object)));
+        store.state.lock().computed.clear();
+        let Planned::Write(action, findings) = store.plan_status(&name, false) else {
+            panic!("nothing is planned")
+        };
+        let reasons = findings.into_iter().flatten().map(|finding| finding.reason);
+        (action.verb().is_some(), reasons.collect::<Vec<_>>())
+    };
+    assert_eq!(findings(None), (false, vec![Reason::Unreadable]));
+    assert_eq!(findings(Some(declared()[0]["spec"].clone())), (true, vec![]));
+    assert_eq!(findings(None), (false, vec![Reason::Unreadable]));
+    store.change_objects(|consumers| consumers.remove(&name));
+    assert!(matches!(
+        store.plan_status(&name, false),
+        Planned::Write(_, Some(findings)) if findings.is_empty()
+    ));
 }
 
 #[tokio::test(start_paused = true)]

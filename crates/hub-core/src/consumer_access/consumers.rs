@@ -22,6 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::decision::DecisionKind;
 use crate::access::Known;
+use crate::finding::Finding;
 use crate::nested;
 use crate::own_identity;
 use crate::protected::ProtectedNamespaces;
@@ -174,8 +175,8 @@ pub struct Consumers {
     rules: AccessRules,
     /// Whether all objects are known: the list is complete, and not out of date.
     is_read: bool,
-    /// The objects that cannot be decoded and were not read before.
-    unreadable: BTreeSet<AccessName>,
+    /// The objects whose spec cannot be decoded, and why.
+    unreadable: BTreeMap<AccessName, String>,
     objects: BTreeMap<AccessName, DeclaredAccess>,
     /// The objects that ask for a thing, the oldest first.
     claims: BTreeMap<Claim, BTreeSet<(Option<Timestamp>, AccessName)>>,
@@ -202,12 +203,13 @@ impl Consumers {
         name: &AccessName,
         object: Result<ClusterAccess, Unreadable>,
     ) -> Changed {
-        let Ok(object) = object else {
-            // The last readable state stays in use.
-            if !self.objects.contains_key(name) {
-                self.unreadable.insert(name.clone());
+        let object = match object.or_else(without_status) {
+            Ok(object) => object,
+            Err(error) => {
+                // The last readable state stays in use.
+                self.unreadable.insert(name.clone(), error);
+                return Changed::new();
             }
-            return Changed::new();
         };
         self.unreadable.remove(name);
         let after = DeclaredAccess::read(&self.rules, name, object);
@@ -282,13 +284,19 @@ impl Consumers {
 
     /// The objects that cannot be decoded and were not read before.
     pub fn unreadable(&self) -> impl Iterator<Item = &AccessName> {
-        self.unreadable.iter()
+        self.unreadable.keys().filter(|name| !self.objects.contains_key(*name))
+    }
+
+    /// The finding on an object that cannot be decoded.
+    #[must_use]
+    pub fn finding(&self, name: &AccessName) -> Option<Finding> {
+        self.unreadable.get(name).map(|error| Finding::unreadable(error))
     }
 
     /// Whether what no known object asks for is asked for by none.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.is_read && self.unreadable.is_empty()
+        self.is_read && self.unreadable().next().is_none()
     }
 
     /// Whether the objects are not out of date.
@@ -546,6 +554,18 @@ impl Consumers {
     pub fn forget_decisions(&mut self, used: &BTreeSet<PlacementName>) {
         self.decisions.retain(|placement, _| used.contains(placement));
     }
+}
+
+/// An object by its metadata and its spec, or why these cannot be read. Its status is written again as a whole, and one
+/// that is being deleted gives nothing, whatever it asks for.
+fn without_status(object: Unreadable) -> Result<ClusterAccess, String> {
+    let Unreadable { metadata, spec, error } = object;
+    let spec = match spec.and_then(|spec| serde_json::from_value(spec).ok()) {
+        Some(spec) => spec,
+        None if metadata.deletion_timestamp.is_some() => ClusterAccessSpec::default(),
+        None => return Err(error),
+    };
+    Ok(ClusterAccess { metadata: *metadata, spec, status: None })
 }
 
 impl DeclaredAccess {

@@ -249,6 +249,25 @@ fn an_object_that_cannot_be_decoded_keeps_what_it_had() {
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
 }
 
+#[test]
+fn an_object_whose_status_cannot_be_decoded_is_used_and_ends_like_any_other() {
+    let object = |metadata: Value, spec: Value| {
+        let metadata = serde_json::from_value(metadata).unwrap();
+        Err(hub_api::Unreadable { metadata, spec: Some(spec), error: "odd".to_owned() })
+    };
+    let spec = || json!({ "identity": "Copy", "serviceAccountNames": ["app"] });
+    let deleting = || json!({ "deletionTimestamp": "2026-05-01T12:00:00Z" });
+    let app = named("team", "app");
+    for last in [json!({}), spec()] {
+        let mut settings = settings_of(&json!([]));
+        settings.consumers.apply(&app, object(json!({}), spec()));
+        assert_eq!(settings.grant(&granted(), &key()), Grant::Granted);
+        settings.consumers.apply(&app, object(deleting(), last));
+        assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
+        assert_eq!(settings.consumers.not_accepted(&app).unwrap().reason, "Terminating");
+    }
+}
+
 /// The settings with an object that selects clusters like this.
 fn selecting(clusters: &Value) -> AccessSettings {
     settings_of(&json!([{
