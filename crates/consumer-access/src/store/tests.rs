@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKind};
@@ -240,17 +241,28 @@ async fn a_cluster_with_the_name_of_a_namespace_concerns_the_statuses_there() {
     assert_eq!(queued_of(&store, is_status).await, ["ClusterAccess team/app"]);
 }
 
+fn object_with(annotations: &[(&str, &str)]) -> ObservedObject {
+    let annotations =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let metadata = ObjectMeta { annotations: Some(annotations), ..metadata("one") };
+    ObservedObject::read(&metadata, None)
+}
+
+#[tokio::test]
+async fn annotations_that_no_plan_reads_are_not_kept() {
+    let store = store();
+    list(&store);
+    let object = AccessKind::Account.of(&key("app"));
+    store.show(&object, object_with(&[(SYNC_TO_NAMESPACES, "team"), ("of-an-agent", "long")]));
+    let found = store.state.lock().objects.get(&object).cloned().unwrap();
+    assert_eq!(found.object, object_with(&[(SYNC_TO_NAMESPACES, "team")]));
+}
+
 #[tokio::test]
 async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_account_only() {
     let store = store();
     list(&store);
-    let annotated = ObservedObject::read(
-        &ObjectMeta {
-            annotations: Some([("a".to_owned(), "b".to_owned())].into()),
-            ..metadata("one")
-        },
-        None,
-    );
+    let annotated = object_with(&[(SYNC_TO_NAMESPACES, "team")]);
     for (account, is_kept) in [("app", true), ("undeclared", false)] {
         let object = AccessKind::Account.of(&key(account));
         store.show(&object, annotated.clone());

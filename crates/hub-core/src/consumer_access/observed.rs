@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hub_api::labels;
+use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountKey, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
 
 use super::applied::{self, Applied};
 use super::consumers::{Consumer, duration};
-use super::desired::{AccessSettings, DEFAULT_ACCOUNT_NAMESPACE, Desired};
+use super::desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, Desired, INSTALLATION};
 use super::kind::AccessKind;
 use crate::access::Known;
 use crate::credential::account::CONDITION_SYNCED;
@@ -65,8 +65,13 @@ impl ObservedObject {
         }
     }
 
-    /// Holds its content once with another object of the account, if they have the same.
+    /// Holds its content once with another object of the account, if they have the same; without the labels and
+    /// annotations that no plan reads, since the agent of the cluster may write any.
     pub fn share_content(&mut self, last: &mut Arc<Content>) {
+        let content = Arc::make_mut(&mut self.content);
+        let read = [MANAGED_BY.0, COMPONENT.0, INSTALLATION, labels::SYNC_TO_CLUSTER_PROFILE];
+        content.labels.retain(|key, _| read.contains(&key.as_str()));
+        content.annotations.retain(|key, _| key == labels::SYNC_TO_NAMESPACES);
         if *last == self.content {
             self.content = Arc::clone(last);
         } else {
