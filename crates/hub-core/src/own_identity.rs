@@ -28,12 +28,14 @@ pub fn is_reserved(account: &AccountName) -> bool {
 /// those of every namespace on Kubernetes and OpenShift, and those of addons, with these names and beginnings of names. The
 /// agent takes a ServiceAccount that exists as that of an account, and reports a token of it (`pkg/addon/agent/controller`).
 const OF_OTHERS: [&str; 4] = ["default", "builder", "deployer", "pipeline"];
-const OF_ADDONS: [&str; 8] = [
+const OF_ADDONS: [&str; 10] = [
     "application-manager",
     "cert-policy-controller",
     "cluster-proxy",
     "config-policy-controller",
-    "governance-policy",
+    "gitops-addon",
+    "governance-",
+    "hypershift-addon",
     "iam-policy-controller",
     "klusterlet",
     "managed-serviceaccount",
@@ -75,6 +77,20 @@ pub fn groups(namespace: &Namespace) -> [String; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_application_gets_the_account_of_another_component() {
+        for (account, expected) in [
+            ("default", true),
+            ("default-app", false),
+            ("gitops-addon", true),
+            ("governance-standalone-hub-templating", true),
+            ("hypershift-addon-agent-sa", true),
+            ("hypershift", false),
+        ] {
+            assert_eq!(is_of_others(&AccountName::from(account)), expected, "{account}");
+        }
+    }
 
     #[test]
     fn no_user_or_group_of_a_cluster_has_the_name_of_one_of_the_hub() {

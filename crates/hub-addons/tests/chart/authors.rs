@@ -72,6 +72,9 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
         (Create(access("mine", &[])), ""),
         // ServiceAccounts that others have on clusters.
         (Create(access("cluster-proxy", &[])), "another component"),
+        (Create(access("gitops-addon", &[])), "another component"),
+        (Create(access("governance-standalone-hub-templating", &[])), "another component"),
+        (Create(with_account("hypershift-addon-agent-sa")), "another component"),
         (Create(with_account("default")), "another component"),
         (Create(with_account("search-sa")), "another component"),
     ];
