@@ -283,7 +283,8 @@ fn bound(edit: impl FnOnce(&mut Value)) -> Attempt {
 }
 
 #[tokio::test]
-async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_namespace() {
+async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_namespace_and_stay_there()
+ {
     let hub = hub().await;
     let is_labelled = "must have its labels";
     let limited = "must be limited to one namespace";
@@ -299,8 +300,11 @@ async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_
     let owner = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" }]);
     let kept = our_account("app", |it| it["metadata"]["ownerReferences"] = owner);
     let (ours, foreign) = (our_account("app", |_| {}), account("team", "app"));
-    world::create(&hub.ocm, [ours.clone(), foreign.clone()]).await;
+    let unmarked = our_account("manual", |it| it["metadata"]["labels"] = json!({}));
+    world::create(&hub.ocm, [ours.clone(), foreign.clone(), unmarked.clone()]).await;
     let limit = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "team" });
+    let elsewhere = json!({ ocm::SYNC_NAMESPACES_ANNOTATION: "other" });
+    let moved = "copied to another namespace than before";
     let cases = vec![
         (Create(our_account_on("other", "app", |_| {})), ""),
         (fresh(|it| it["metadata"]["labels"] = json!({})), is_labelled),
@@ -323,6 +327,9 @@ async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_
         (labels(&ours, Value::Null), is_labelled),
         (metadata(&foreign, json!({ "labels": marks(), "annotations": limit })), own),
         (Delete(foreign), own),
+        (labels(&unmarked, marks()), ""),
+        (metadata(&unmarked, json!({ "labels": marks(), "annotations": elsewhere })), moved),
+        (metadata(&ours, json!({ "annotations": elsewhere })), moved),
         (Patch(ours.clone(), json!({ "spec": { "rotation": { "enabled": false } } })), ""),
         (Delete(ours), ""),
     ];
