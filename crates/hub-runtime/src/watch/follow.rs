@@ -36,6 +36,8 @@ use super::{Lists, WATCH_DURATION};
 use crate::observe::health::{Need, SyncState};
 use crate::write::error::Category;
 
+/// How many times longer than others a late watch waits whose kind need not be installed and is not: there can be hundreds.
+const ABSENT: u32 = 12;
 /// Tolerance around the timeout of a watch.
 const SLACK: Duration = Duration::from_secs(10);
 
@@ -137,7 +139,8 @@ impl Follower {
                     let since = self.unseen.get_or_insert_with(Instant::now).elapsed();
                     self.history.sink.failing(Some(since));
                     position = position.after(&error);
-                    self.trouble.meet(&error)
+                    let is_optional = self.is_absent && self.sync.need() == Need::Late;
+                    self.trouble.meet(&error) * if is_optional { ABSENT } else { 1 }
                 }
             };
             let longest = if position == Position::Unknown { Duration::MAX } else { KEEPING_MAX };

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -810,6 +811,22 @@ async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent
     assert_eq!(last().as_deref(), Some("not served"), "less than a minute old");
     at(670).await;
     assert_eq!((last().as_deref(), lists.unreadable().is_some()), (Some("unread"), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_watch_on_a_kind_that_need_not_be_installed_asks_for_it_once_a_minute() {
+    let (health, requests) = (Health::default(), Arc::new(AtomicU32::new(0)));
+    let sync = health.expect_sync(("controller", "configmaps"), Need::Late, &Metrics::new("test"));
+    let count = Arc::clone(&requests);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        ready(respond(not_served()))
+    });
+    let (client, sink) = (Client::new(service, "default"), Box::new(Installable(Arc::default())));
+    tokio::spawn(Watch::all("configmaps").follow(client, sync, Lists::default(), sink));
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let requests = requests.load(Ordering::Relaxed);
+    assert!((25..70).contains(&requests), "{requests}");
 }
 
 #[tokio::test(start_paused = true)]
