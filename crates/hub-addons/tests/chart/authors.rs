@@ -123,6 +123,15 @@ async fn an_author_asks_only_for_the_cluster_roles_that_rbac_of_the_hub_lets_the
 }
 
 #[tokio::test]
+async fn an_author_is_judged_also_while_consumer_access_is_off() {
+    let hub = hub().await;
+    bind(&hub, Some("team"), "cluster-admin", subject("User", "owner")).await;
+    install(&hub, &["consumerAccess.enabled=false"]).await;
+    let owner = client(&hub, "owner").await;
+    judged(&owner, vec![(Create(access("mine", &["view"])), &*format!("{BIND}view"))]).await;
+}
+
+#[tokio::test]
 async fn each_of_sixteen_cluster_roles_is_checked() {
     let hub = hub().await;
     let roles: Vec<String> = (1..=17).map(|index| format!("role{index}")).collect();
