@@ -560,6 +560,12 @@ impl Store {
             if was_listed && self.host.is_working() {
                 self.queue_account(account);
             }
+            // Nothing that the account has left will be shown.
+            let is_used = self.settings().consumers.contains(account);
+            if !self.needs(watch) && !is_used && !self.state.lock().known.contains(account) {
+                self.state.lock().read.remove(watch);
+                self.held.lock().remove(watch);
+            }
         }
         !self.needs(watch)
     }

@@ -37,6 +37,8 @@ const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
 
 /// How long a cluster that no PlacementDecision has may be on its way between two.
 const LEAVING: Duration = Duration::from_secs(5);
+/// How much longer if the hub no longer serves their version: another one is asked for every two minutes at least.
+const REPLACED: Duration = Duration::from_secs(150);
 
 /// A key of each of Kueue's kinds.
 pub(crate) fn kueue() -> [AccessKey; 2] {
@@ -339,28 +341,29 @@ impl DecisionSink {
             .change(|consumers| consumers.set_decision(&self.placement, slice, clusters, now));
         if changed.is_some() {
             self.store.decided(&self.placement, changed.as_ref());
-            self.settle_later(now);
+            self.settle_later(now, Duration::ZERO);
         }
     }
 
     fn set_listed(&mut self, listed: Known<()>) {
-        self.is_listed = listed.present().is_some();
-        let (kind, now) = (self.kind, self.store.host.now());
+        let was_listed = std::mem::replace(&mut self.is_listed, listed.present().is_some());
+        let wait = if was_listed && listed == Known::Absent { REPLACED } else { Duration::ZERO };
+        let (kind, since) = (self.kind, self.store.host.now() + wait);
         if self
             .store
-            .change(|consumers| consumers.set_decisions(&self.placement, kind, listed, now))
+            .change(|consumers| consumers.set_decisions(&self.placement, kind, listed, since))
         {
             self.store.decided(&self.placement, None);
-            self.settle_later(now);
+            self.settle_later(since, wait);
         }
     }
 
-    /// Ends the doubt that began now, and queues what that affects.
-    fn settle_later(&self, now: Timestamp) {
+    /// Ends the doubt that counts since then, after this and [`LEAVING`], and queues what that affects.
+    fn settle_later(&self, since: Timestamp, wait: Duration) {
         let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
         self.store.host.tasks.spawn_once("the end of decisions", async move {
-            sleep(LEAVING).await;
-            let lost = store.change(|consumers| consumers.settle_decisions(&placement, now));
+            sleep(wait + LEAVING).await;
+            let lost = store.change(|consumers| consumers.settle_decisions(&placement, since));
             if lost.as_ref().is_none_or(|lost| !lost.is_empty()) {
                 store.decided(&placement, lost.as_ref());
             }
@@ -389,7 +392,7 @@ impl Sink<DynamicObject> for DecisionSink {
             .store
             .change(|consumers| consumers.set_failing(&self.placement, kind, is_failing, now))
         {
-            self.settle_later(now);
+            self.settle_later(now, Duration::ZERO);
         }
     }
 

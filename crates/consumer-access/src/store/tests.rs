@@ -233,6 +233,17 @@ async fn a_status_is_computed_again_when_more_than_the_version_of_an_object_has_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_status_is_computed_at_most_once_in_some_seconds_whatever_changes() {
+    let store = store();
+    list(&store);
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    assert!(matches!(store.plan_status(&name, false), Planned::Write(..)));
+    let Planned::Wait(wait) = store.plan_status(&name, false) else { panic!("it is planned") };
+    tokio::time::advance(wait).await;
+    assert!(matches!(store.plan_status(&name, false), Planned::Write(..)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cluster_with_the_name_of_a_namespace_concerns_the_statuses_there() {
     let store = store();
     store.host.set_working();
@@ -418,6 +429,18 @@ async fn a_doubt_about_decisions_ends_some_seconds_after_no_watch_fails() {
     assert!(!is_queued().await, "another slice may have it");
     sinks[1].failing(None);
     assert!(is_queued().await && !is_queued().await);
+    let decision =
+        json!({ "metadata": {}, "decisions": [{ "clusterProfileRef": { "name": "c1" } }] });
+    sinks[1].apply(&slice, Ok(serde_json::from_value(decision).unwrap()));
+    assert!(is_queued().await && !is_queued().await);
+    // Another version may have the decisions of one that is no longer served, and is not looked for at once.
+    assert!(sinks[1].not_served());
+    queued_of(&store, |_| true).await;
+    assert!(!is_queued().await);
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(queued_of(&store, |_| true).await, [""; 0]);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(is_queued().await);
 }
 
 #[tokio::test]

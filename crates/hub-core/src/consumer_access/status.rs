@@ -138,6 +138,7 @@ impl AccessSettings {
             not_ready,
             more_not_ready: (more > 0).then(|| count(more)),
         };
+        granted.append(&mut left_out);
         Some((status, granted))
     }
 

@@ -14,7 +14,8 @@ use crate::flow::backoff;
 use crate::observe::metrics::Metrics;
 use crate::write::error::Category;
 
-/// Backoff after a failed list or watch. The maximum also bounds how long a new CRD goes unnoticed.
+/// Backoff after a failed list or watch. The maximum also bounds how long the CRD of a kind that is needed goes
+/// unnoticed.
 const RECONNECT_MIN: Duration = Duration::from_millis(200);
 const RECONNECT_MAX: Duration = Duration::from_secs(5);
 
