@@ -27,6 +27,8 @@ use crate::store::{ACCOUNTS, State, Store};
 const GRACE: Duration = Duration::from_secs(3);
 /// The same for a copy that waits for the work of others, such as its profile: a slow hub needs seconds for a write.
 const MISSING_GRACE: Duration = Duration::from_secs(10);
+/// How long a report waits at most for copies before it is planned again: one that settles queues it.
+const SETTLING: Duration = Duration::from_secs(30);
 /// How long a missing copy is not reported because many profiles are being created or deleted.
 const LONGEST_WORK: Duration = Duration::from_mins(30);
 
@@ -112,7 +114,7 @@ impl Objects for ConditionWriter {
                 return Planned::Wait(wait);
             }
             if matches!(wanted, Some(Some(_))) && !self.store.is_settled(fleet, state, key) {
-                return Planned::Wait(GRACE);
+                return Planned::Wait(SETTLING);
             }
             let finding = |report: &Report| {
                 Finding::new(

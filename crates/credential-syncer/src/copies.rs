@@ -111,8 +111,9 @@ impl Objects for CopyWriter {
             }
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
-            // Its report was planned before the copy existed.
-            if let Some(account) = plan.synced() {
+            // A report may wait for this copy.
+            let reports = plan.states.iter().map(|(account, _)| account).chain(&plan.holder);
+            for account in reports.filter(|account| self.store.accounts.holds(account)) {
                 self.store.accounts.add(account.clone());
             }
             state.memory.source_settled(key)

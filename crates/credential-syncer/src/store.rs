@@ -246,7 +246,9 @@ impl Store {
             backlog.everything
                 || backlog.namespaces.contains(&key.namespace)
                 || backlog.copies.contains(key)
-                || self.copies.holds(key) && !memory.is_abandoned(key)
+                || self.copies.holds(key)
+                    && !memory.is_abandoned(key)
+                    && memory.unwatched(key).is_none()
         };
         let mut keys = index.keys_of(fleet, account).into_iter();
         keys.all(|key| !is_queued(&key) || has_trouble(&key.namespace))
