@@ -6,9 +6,9 @@ use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
 use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
 
+use crate::grant::granted;
 use crate::hub::{HOME, api_version, path};
 use crate::model::{Request, Server, is_terminating, without_nulls};
-use crate::oracle::granted;
 
 /// What a ClusterAccess asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,6 +13,7 @@ pub mod actor;
 mod certificates;
 pub mod consumers;
 pub mod coverage;
+pub mod grant;
 pub mod hub;
 pub mod model;
 pub mod monitor;

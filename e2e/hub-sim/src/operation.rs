@@ -14,9 +14,8 @@ use strum::VariantArray;
 use crate::actor::Actor;
 use crate::hub::{ACCOUNTS, CLUSTERS, NAMESPACES};
 use crate::model::{Backup, UNPRIVILEGED};
-use crate::world::{FailureMode, Fault, World};
+use crate::world::{FailureMode, Fault, MORTAL, World};
 
-pub(crate) use self::fault::MORTAL;
 pub(crate) use self::fault::crash_point;
 use self::fault::{BREAKABLE, PERMISSIONS, READ};
 

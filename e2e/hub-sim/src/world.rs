@@ -19,7 +19,17 @@ use user_server::Admission;
 use crate::hub;
 use crate::model::{Answer, Failure, Request, Server};
 use crate::monitor::{Monitor, ProcessId};
-use crate::operation::MORTAL;
+
+/// The CRDs that can disappear.
+pub(crate) const MORTAL: [&str; 7] = [
+    "clusterprofiles",
+    "managedserviceaccounts",
+    "clusterpermissions",
+    "multikueueclusters",
+    "managedclusters",
+    "managedclustersets",
+    "managedclustersetbindings",
+];
 
 /// How long it takes a client to notice that a connection is frozen.
 pub(crate) const FROZEN: Duration = Duration::from_secs(45);

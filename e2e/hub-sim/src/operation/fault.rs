@@ -7,18 +7,7 @@ use tokio::time::Instant;
 use super::{Operation, Others, at};
 use crate::hub::{CLUSTERS, NAMESPACES};
 use crate::model::{Refusal, Server};
-use crate::world::{CrashPoint, FailureMode, PartialFailure, State};
-
-/// The CRDs that can disappear.
-pub(crate) const MORTAL: [&str; 7] = [
-    "clusterprofiles",
-    "managedserviceaccounts",
-    "clusterpermissions",
-    "multikueueclusters",
-    "managedclusters",
-    "managedclustersets",
-    "managedclustersetbindings",
-];
+use crate::world::{CrashPoint, FailureMode, MORTAL, PartialFailure, State};
 
 /// The permissions that can be missing, by method and plural.
 pub(super) const PERMISSIONS: [(&str, &str); 16] = [

@@ -7,11 +7,12 @@ use base64::engine::general_purpose::STANDARD;
 use hub_core::consumer_access::cluster_secret_name;
 use serde_json::{Value, json};
 
-use super::{accounts_of, asks, expect, granted, is_open, is_serving_ended};
+use super::{accounts_of, asks, expect, is_open, is_serving_ended};
 use crate::consumers::{
     ACCOUNTS, ALL_ACCOUNTS, Consumer, KUEUE_CLUSTERS, KUEUE_CONFIGS, MARKS, ROLE, WORKS, declared,
     permissions_name,
 };
+use crate::grant::granted;
 use crate::hub::{ASK_LABEL, CLUSTERS, SCOPE_ANNOTATION};
 use crate::model::{Server, is_terminating, uid_of};
 use crate::monitor::{Monitor, is_marked, names_in_rules};

@@ -8,11 +8,11 @@ use serde_json::Value;
 use user_server::Session;
 
 use super::{REVOCATION, Run};
+use crate::grant;
 use crate::hub::{CLUSTERS, NAMESPACES};
 use crate::model::Server;
 use crate::monitor::{GRANTS, ProcessId};
 use crate::operation::{Index, at};
-use crate::oracle;
 use crate::world::{UNREAD, World};
 
 /// How long requests stay open after the minute.
@@ -99,7 +99,7 @@ impl Run<'_> {
         let mut left = Vec::new();
         for request in &mut self.requests {
             let OpenRequest { namespace, cluster, .. } = request;
-            let granted = oracle::granted(&state.server, namespace, cluster);
+            let granted = grant::granted(&state.server, namespace, cluster);
             let is_cut = request.session.cut.is_cancelled();
             request.decided_by.take_if(|before| *before != decides(&state.server, cluster));
             if calm && is_cut && request.decided_by.is_some() && granted == Some(true) {
@@ -163,7 +163,7 @@ impl Run<'_> {
     pub(super) fn expect_admissions(&mut self) {
         for namespace in NAMESPACES {
             for cluster in CLUSTERS {
-                let granted = oracle::granted(&self.world.lock().server, namespace, cluster);
+                let granted = grant::granted(&self.world.lock().server, namespace, cluster);
                 let (admitted, is_refused) = open(&self.world, namespace, cluster);
                 let is_wrong =
                     if granted == Some(true) { is_refused } else { !admitted.is_empty() };

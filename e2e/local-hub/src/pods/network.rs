@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::node::number_of;
 use crate::ports::serve;
 
 /// Timeout for connections to what is inside.
@@ -148,4 +147,16 @@ async fn tunnel(mut near: UnixStream, networks: &Networks) -> io::Result<()> {
 fn destination(request: &[u8]) -> Option<SocketAddr> {
     let line = std::str::from_utf8(request).ok()?.lines().next()?;
     line.strip_prefix("CONNECT ")?.split(' ').next()?.parse().ok()
+}
+
+/// The number of the node that has this address, or the Pod that has it.
+fn number_of(address: IpAddr) -> Option<u8> {
+    match address {
+        IpAddr::V4(address) => match address.octets() {
+            [192, 0, 2, number] => number.checked_sub(100),
+            [10, 244, number, _] => Some(number),
+            _ => None,
+        },
+        IpAddr::V6(_) => None,
+    }
 }

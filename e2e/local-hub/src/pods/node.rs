@@ -1,7 +1,7 @@
 //! The programs of a node and their configuration.
 
 use std::ffi::OsString;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -301,18 +301,6 @@ pub(crate) fn name(number: u8) -> String {
 /// The address of the node with this number.
 fn address(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 0, 2, 100 + number)
-}
-
-/// The number of the node that has this address, or the Pod that has it.
-pub(crate) fn number_of(address: IpAddr) -> Option<u8> {
-    match address {
-        IpAddr::V4(address) => match address.octets() {
-            [192, 0, 2, number] => number.checked_sub(100),
-            [10, 244, number, _] => Some(number),
-            _ => None,
-        },
-        IpAddr::V6(_) => None,
-    }
 }
 
 /// Whether a node has been ready since a time: its object may be that of an earlier one.
