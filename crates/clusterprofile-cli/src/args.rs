@@ -34,9 +34,9 @@ pub enum Command {
     Request(RequestArgs),
     /// Print why a namespace cannot see or reach a cluster
     ///
-    /// Checks everything that an application depends on: binding, set, profile, access provider, account, token,
-    /// credential and permissions. Without --all it prints problems only, and each problem once. A step that you do not
-    /// have permission to read is marked with "?", and the others are explained.
+    /// Checks everything that an application depends on: ClusterAccess, binding, set, profile, access provider, account,
+    /// token and credential. What it may do on a cluster, `test` tries. Without --all it prints problems only, and each
+    /// problem once. A step that you do not have permission to read is marked with "?", and the others are explained.
     ///
     /// Exit status: 0 if everything is in order, 1 if there is a problem, 2 if the command cannot be carried out, 3 if
     /// there is no problem in what could be read, and something could not be read.
@@ -362,7 +362,7 @@ pub struct ReachArgs {
 
     /// Name of the access provider in ClusterProfiles; by default open-cluster-management, and with --own-token
     /// open-cluster-management-own-identity
-    #[arg(long, env = "HUB_ADDONS_ACCESS_PROVIDER_NAME", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub access_provider_name: Option<String>,
 
     /// The exec plugin

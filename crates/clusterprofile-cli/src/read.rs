@@ -188,7 +188,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads whether the agents of cluster-proxy connect under the names of their clusters, if an object needs that.
-    /// Tenants can create Deployments with any name, so only those in the namespaces of OCM count.
+    /// Tenants can create Deployments with any name, so only those in the namespaces of OCM count, and in that of the proxy.
     async fn agents(&self, hub: &mut Observed) -> Result<(), HubError> {
         if !hub.accesses.values().any(|access| access.spec.identity == IdentityKind::Own) {
             return Ok(());
@@ -201,12 +201,24 @@ impl<'a> Reading<'a> {
                 containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
             arguments.any(|argument| argument == NO_KUBE_API_PROXY)
         };
-        let found = list(&api, &params).await?.into_iter().flatten().filter(is_without);
-        let namespaces = found.filter_map(|deployment| deployment.namespace());
-        hub.no_kube_api_proxy = namespaces
-            .filter(|namespace| OCM_NAMESPACES.contains(&namespace.as_str()))
-            .map(|namespace| Object::namespaced("Deployment", namespace, PROXY_MANAGER))
-            .next();
+        let proxies: Api<ManagedProxyConfiguration> = Api::all(self.client());
+        let proxy = get(&proxies, CLUSTER_PROXY).await?;
+        let of_proxy = proxy.present().map(|proxy| proxy.spec.proxy_server.namespace());
+        let is_trusted = |namespace: &String| {
+            OCM_NAMESPACES.contains(&namespace.as_str()) || of_proxy == Some(namespace.as_str())
+        };
+        hub.no_kube_api_proxy = match list(&api, &params).await? {
+            None => Known::Unknown,
+            Some(found) => {
+                let mut found = found.iter().filter(|it| is_without(it));
+                found.find_map(|it| it.namespace().filter(is_trusted)).map_or(
+                    Known::Absent,
+                    |namespace| {
+                        Known::Present(Object::namespaced("Deployment", namespace, PROXY_MANAGER))
+                    },
+                )
+            }
+        };
         Ok(())
     }
 

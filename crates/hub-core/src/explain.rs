@@ -404,7 +404,7 @@ impl Pair<'_> {
             self.left_copies(&BTreeSet::new(), findings);
         } else if has_profile {
             self.access_step().into_iter().for_each(|finding| findings.add(finding));
-            let is_unsupported = self.hub.no_kube_api_proxy.is_some();
+            let is_unsupported = self.hub.no_kube_api_proxy.present().is_some();
             if let Some((access, _)) = own.iter().find(|(_, is_ready)| *is_ready || is_unsupported)
             {
                 findings.add(self.own_identity_step(access));

@@ -49,6 +49,32 @@ fn binding(namespace: &str) -> ocm::Object {
 }
 
 #[tokio::test]
+async fn a_proxy_without_the_names_of_its_clusters_carries_no_own_identity_and_a_tenants_deployment_does_not_count()
+ {
+    let hub = hub().await;
+    let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
+    let profile = world::profile_of("open-cluster-management", "team", "berlin")
+        .label("x-k8s.io/cluster-manager", "open-cluster-management")
+        .label("open-cluster-management.io/cluster-name", "berlin");
+    profile.create(&hub.ocm).await.unwrap();
+    let spec = json!({ "identity": "Own", "serviceAccountNames": ["app"] });
+    ocm::cluster_access("team", "app", &spec).create(&hub.ocm).await.unwrap();
+    let is_unsupported = async || {
+        let ended = run(&kubectl, &["explain", "team/berlin", "--output=json"]).await;
+        ended.problems().contains(&"OwnIdentityUnsupported".to_owned())
+    };
+    let manager = |namespace| {
+        let argument = "--enable-kube-api-proxy=false";
+        deployment(namespace, "cluster-proxy-addon-manager", "manager", &[argument])
+    };
+    manager("team").create(&hub.ocm).await.unwrap();
+    assert!(!is_unsupported().await);
+    let engine = "multicluster-engine";
+    world::create(&hub.ocm, [ocm::namespace(engine), manager(engine)]).await;
+    assert!(is_unsupported().await);
+}
+
+#[tokio::test]
 async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenants() {
     let hub = hub().await;
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());

@@ -122,8 +122,7 @@ pub enum Code {
     OwnIdentityUnsupported,
     #[strum(
         message = "applications have permissions for their own identity, and the profile does not \
-                       show the user server: userServer.enabled of the chart is not set, or the \
-                       access-provider provisioner does not run"
+                       show the user server: the provisioner for own identities does not run"
     )]
     OwnIdentityNotPublished,
 }

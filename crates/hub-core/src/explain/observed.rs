@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Object;
-use crate::access::{self, AccessIndex, AnchorReader};
+use crate::access::{self, AccessIndex, AnchorReader, Known};
 use crate::consumer_access::{AccessName, PlacementName};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
@@ -60,7 +60,7 @@ pub struct Observed {
     pub leases: Option<BTreeMap<String, Lease>>,
     pub accesses: BTreeMap<AccessName, ClusterAccess>,
     /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters.
-    pub no_kube_api_proxy: Option<Object>,
+    pub no_kube_api_proxy: Known<Object>,
     /// The clusters that the Placements of these have decided for, where the decisions of every kind can be read.
     pub decisions: BTreeMap<PlacementName, BTreeSet<ClusterName>>,
 }
@@ -94,7 +94,7 @@ impl Observed {
             credentials,
             leases: None,
             accesses: BTreeMap::new(),
-            no_kube_api_proxy: None,
+            no_kube_api_proxy: Known::Absent,
             decisions: BTreeMap::new(),
         }
     }

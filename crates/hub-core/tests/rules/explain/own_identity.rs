@@ -1,12 +1,14 @@
 //! Applications with an identity of their own need no copy of a token, and a cluster that lets them in.
 
-use hub_api::cluster_access::ClusterAccess;
+use hub_api::cluster_access::{ClusterAccess, IdentityKind};
+use hub_core::access::Known;
 use hub_core::consumer_access::AccessName;
 use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{CheckResult, Object, Question, Status, Step, explain};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+use super::recorded::access::no_anchors;
 use super::scene::{Scene, one};
 use crate::support::{condition, key, member, with};
 
@@ -52,10 +54,14 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
         (
             scene().observing(|hub| {
                 let name = "cluster-proxy-addon-manager";
-                hub.no_kube_api_proxy =
-                    Some(Object::namespaced("Deployment", "multicluster-engine", name));
+                let deployment = Object::namespaced("Deployment", "multicluster-engine", name);
+                hub.no_kube_api_proxy = Known::Present(deployment);
             }),
             result(Step::OwnIdentity, "OwnIdentityUnsupported", Status::Problem),
+        ),
+        (
+            scene().observing(|hub| hub.no_kube_api_proxy = Known::Unknown),
+            result(Step::OwnIdentity, "OwnIdentityAccepted", Status::Unknown),
         ),
         // The object does not select the cluster.
         (
@@ -69,6 +75,24 @@ fn an_application_with_its_own_identity_needs_no_account_and_what_lets_it_in() {
     ] {
         assert_eq!(results(&scene, &one("team", "c1")), expected);
     }
+}
+
+#[test]
+fn a_hub_for_own_identities_alone_needs_no_provisioner_and_no_trust_anchor() {
+    let explained = |scene: Scene| {
+        let scene = scene.observing(no_anchors).observing(|hub| {
+            hub.leases.as_mut().unwrap().remove("access-provisioner");
+        });
+        explain(&scene.observed(), &one("team", "c1")).findings
+    };
+    let is_problem = |findings: &[CheckResult]| {
+        findings.iter().any(|finding| finding.step == Step::AccessProvider)
+    };
+    assert!(!is_problem(&explained(scene())));
+    let copies = scene().observing(|hub| {
+        hub.accesses.values_mut().next().unwrap().spec.identity = IdentityKind::Copy;
+    });
+    assert!(is_problem(&explained(copies)));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! After a change of the output, `RECORD=1 cargo test -p hub-core --test rules explain::recorded` writes the file; read
 //! its diff.
 
-mod access;
+pub mod access;
 mod credentials;
 mod grants;
 mod hub;
