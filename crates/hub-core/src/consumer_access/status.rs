@@ -138,8 +138,7 @@ impl AccessSettings {
             not_ready,
             more_not_ready: (more > 0).then(|| count(more)),
         };
-        granted.append(&mut left_out);
-        Some((status, granted))
+        Some((status, &granted | &left_out))
     }
 
     /// By which Placement a consumer selects clusters, and what that has decided.
