@@ -114,6 +114,7 @@ impl Objects for ConditionWriter {
                 return Planned::Wait(wait);
             }
             if matches!(wanted, Some(Some(_))) && !self.store.is_settled(fleet, state, key) {
+                state.unsettled.insert(key.clone());
                 return Planned::Wait(SETTLING);
             }
             let finding = |report: &Report| {
@@ -136,7 +137,10 @@ impl Objects for ConditionWriter {
     }
 
     fn settled(&self, key: &AccountKey, planned: PlannedReport) -> Outcome {
-        self.store.change(|_, state| state.troubles.remove(key));
+        self.store.change(|_, state| {
+            state.troubles.remove(key);
+            state.unsettled.remove(key);
+        });
         self.store.reporter.report(
             &Subject::Account(key.clone()),
             planned.uid.as_ref(),

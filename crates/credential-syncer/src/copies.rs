@@ -113,7 +113,7 @@ impl Objects for CopyWriter {
             state.index.set_refused(key, None);
             // A report may wait for this copy.
             let reports = plan.states.iter().map(|(account, _)| account).chain(&plan.holder);
-            for account in reports.filter(|account| self.store.accounts.holds(account)) {
+            for account in reports.filter(|account| state.unsettled.remove(*account)) {
                 self.store.accounts.add(account.clone());
             }
             state.memory.source_settled(key)

@@ -72,6 +72,8 @@ pub(crate) struct State {
     pub(crate) bulk_changes: BulkChanges,
     /// The accounts with problems that are not reported yet, with their start.
     pub(crate) troubles: HashMap<AccountKey, Instant>,
+    /// The accounts whose report waits for their copies.
+    pub(crate) unsettled: BTreeSet<AccountKey>,
     /// The namespaces with a permission for copies.
     granted: BTreeSet<Namespace>,
     /// The namespaces whose watch may have to begin or end.
