@@ -103,9 +103,9 @@ impl Objects for ConditionWriter {
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
             let report = report(index, key, tally.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
-            let is_copied = account.is_maintained && account.opts_in;
             let wanted = shown.map(|shown| {
-                conditions(&shown.conditions(), report.as_ref(), is_copied, self.store.host.now())
+                let (says_copied, now) = (account.says_copied(), self.store.host.now());
+                conditions(&shown.conditions(), report.as_ref(), says_copied, now)
             });
             let version = account.version.clone();
             if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))

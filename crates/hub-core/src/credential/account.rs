@@ -137,6 +137,14 @@ impl Account {
         self.state.as_ref().is_ok_and(|state| state.conditions().iter().any(is_ours))
     }
 
+    /// Whether its condition says that every copy exists, once they do. Until the agent names the token that it has created,
+    /// it is about to write the status, and one of two writers would be refused.
+    #[must_use]
+    pub fn says_copied(&self) -> bool {
+        let names_token = self.state.as_ref().is_ok_and(|state| state.token_secret.is_some());
+        self.is_maintained && self.opts_in && names_token
+    }
+
     /// Whether two readings agree in everything that copies depend on: they may differ in the version and the
     /// conditions.
     pub(crate) fn asks_the_same_as(&self, other: &Self) -> bool {
@@ -185,18 +193,35 @@ mod tests {
         assert_eq!(Scope::read(Some(&format!("{most},"))), Scope::TooLong);
     }
 
+    fn account(status: Value) -> Account {
+        let account = json!({ "metadata": {}, "spec": {}, "status": status });
+        Account::read(Ok(serde_json::from_value(account).unwrap()))
+    }
+
+    fn token_secret(name: &str) -> Value {
+        json!({ "tokenSecretRef": { "name": name, "lastRefreshTimestamp": "2026-01-01T00:00:00Z" } })
+    }
+
+    #[test]
+    fn that_copies_exist_is_said_once_the_agent_names_the_token_and_to_consumer_access_alone() {
+        for (is_maintained, opts_in, status, says_copied) in [
+            (true, true, token_secret("app"), true),
+            (true, true, json!({}), false),
+            (true, false, token_secret("app"), false),
+            (false, true, token_secret("app"), false),
+        ] {
+            let account = Account { is_maintained, opts_in, ..account(status) };
+            assert_eq!(account.says_copied(), says_copied, "{account:?}");
+        }
+    }
+
     #[test]
     fn a_status_that_is_too_large_to_keep_is_unreadable_and_not_kept() {
-        let account = |status: Value| {
-            let account = json!({ "metadata": {}, "spec": {}, "status": status });
-            Account::read(Ok(serde_json::from_value(account).unwrap()))
-        };
         let conditions =
             |length| json!({ "conditions": [{ "type": "A", "message": "x".repeat(length) }] });
         assert!(account(conditions(MAX_CONDITIONS / 2)).state.is_ok());
         let refused = account(conditions(MAX_CONDITIONS)).state.unwrap_err();
         assert!(refused.len() < 100, "{refused}");
-        let name = json!({ "tokenSecretRef": { "name": "x".repeat(1000), "lastRefreshTimestamp": "2026-01-01T00:00:00Z" } });
-        assert!(account(name).state.is_err());
+        assert!(account(token_secret(&"x".repeat(1000))).state.is_err());
     }
 }

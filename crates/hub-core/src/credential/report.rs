@@ -179,17 +179,17 @@ pub(crate) fn listed<'a>(namespaces: impl ExactSizeIterator<Item = &'a Namespace
 }
 
 /// The conditions of an account with ours set or removed, or `None` if nothing differs. Without a problem, ours says
-/// only of an account that asks for it that it `is_copied`. Entries of others are preserved.
+/// only of an account for which it `says_copied` that every copy exists. Entries of others are preserved.
 #[must_use]
 pub fn conditions(
     shown: &[Value],
     report: Option<&Report>,
-    is_copied: bool,
+    says_copied: bool,
     now: Timestamp,
 ) -> Option<Vec<Value>> {
     let wanted = match report {
         Some(report) => Some(("False", report.reason, &*report.message)),
-        None => is_copied.then_some(("True", State::Synced.reason(), "every copy exists")),
+        None => says_copied.then_some(("True", State::Synced.reason(), "every copy exists")),
     };
     let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
     let ours: Vec<&Value> = shown.iter().filter(is_ours).collect();
