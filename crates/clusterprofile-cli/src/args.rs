@@ -156,15 +156,12 @@ impl Setup {
     /// The settings by these flags, and otherwise by the arguments of each Deployment with the same cluster manager, or
     /// with that of the first. Those of another version may not be valid here.
     pub(crate) fn new(
-        deployments: Vec<Vec<String>>,
+        mut deployments: Vec<Vec<String>>,
         flags: &[String],
     ) -> Result<Self, clap::Error> {
-        let mut deployments: Vec<_> = deployments
-            .into_iter()
-            .map(|arguments| {
-                arguments.into_iter().filter(|it| flag(it).is_ok()).collect::<Vec<_>>()
-            })
-            .collect();
+        for arguments in &mut deployments {
+            arguments.retain(|it| flag(it).is_ok());
+        }
         let manager = |arguments: &[String]| {
             Self::try_parse_from(arguments).ok().and_then(|it| it.cluster_manager_name)
         };

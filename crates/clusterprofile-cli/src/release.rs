@@ -1,9 +1,9 @@
-//! Where a release of the chart is installed, and with which arguments. Tenants can create Deployments and Leases with any name and label, but no
+//! Where a release of the chart is installed, and with which flags. Tenants can create Deployments and Leases with any name and label, but no
 //! ClusterRoleBindings: those of the release show its namespace.
 
 use std::collections::BTreeSet;
 
-use hub_api::workloads::Deployment;
+use hub_api::workloads::{Container, Deployment};
 use hub_core::access::Known;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::ListParams;
@@ -19,7 +19,7 @@ const RELEASE: &str = "app.kubernetes.io/part-of=hub-addons";
 #[derive(Default)]
 pub(crate) struct Releases {
     pub(crate) namespaces: BTreeSet<String>,
-    /// The arguments of each of their Deployments; `None` without permission to get any of them.
+    /// The variables of each of their Deployments, as flags, and its arguments; `None` without permission to get any.
     pub(crate) arguments: Option<Vec<Vec<String>>>,
 }
 
@@ -43,8 +43,7 @@ impl Releases {
             match get(&hub.api::<Deployment>(&(), Some(namespace)), name).await? {
                 Known::Present(found) => {
                     let containers = found.spec.template.spec.containers.into_iter();
-                    let all = containers.flat_map(|it| [it.command, it.args]).flatten().flatten();
-                    let all: Vec<String> = all.collect();
+                    let all: Vec<String> = containers.flat_map(flags).collect();
                     // The user server has few of the flags.
                     if all.iter().any(|argument| argument == "run") {
                         arguments.push(all);
@@ -59,4 +58,13 @@ impl Releases {
         let namespaces = deployments.into_iter().map(|(namespace, _)| namespace).collect();
         Ok(Self { namespaces, arguments })
     }
+}
+
+/// What a container runs with. The program prefers its arguments, which come last.
+fn flags(container: Container) -> impl Iterator<Item = String> {
+    let variables = container.env.into_iter().flatten().filter_map(|variable| {
+        let flag = variable.name.strip_prefix("HUB_ADDONS_")?.to_lowercase().replace('_', "-");
+        Some(format!("--{flag}={}", variable.value?))
+    });
+    variables.chain([container.command, container.args].into_iter().flatten().flatten())
 }

@@ -1,6 +1,7 @@
 //! `Deployment`, with the few fields that the commands read. The code that decodes k8s-openapi's type, with every kind of
 //! volume, is half a megabyte of each program.
 
+use k8s_openapi::api::core::v1::EnvVar;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::Deserialize;
@@ -43,6 +44,7 @@ pub struct Container {
     /// Its command, instead of that of the image.
     pub command: Option<Vec<String>>,
     pub args: Option<Vec<String>>,
+    pub env: Option<Vec<EnvVar>>,
 }
 
 /// The observed state of a Deployment.

@@ -4,7 +4,7 @@ use local_hub::{CrdSet, LocalHub, ocm};
 use serde_json::{Value, json};
 
 use super::plugin::{kubectl, run};
-use crate::support::credentials::token;
+use crate::support::credentials::{profile, token};
 use crate::support::rights::rule;
 use crate::support::{Hub, world};
 
@@ -24,10 +24,11 @@ async fn hub() -> Hub {
 }
 
 /// A Deployment with a label of the release.
-fn deployment(namespace: &str, name: &str, image: &str, arguments: &[&str]) -> ocm::Object {
+fn deployment(namespace: &str, name: &str, arguments: &[&str], variables: &Value) -> ocm::Object {
     let labels = json!({ "app.kubernetes.io/name": "hub-addons", "app.kubernetes.io/part-of": "hub-addons" });
     let template = json!({
-        "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "main", "image": image, "args": arguments }] },
+        "metadata": { "labels": labels },
+        "spec": { "containers": [{ "name": "main", "image": "main", "args": arguments, "env": variables }] },
     });
     ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
         .label("app.kubernetes.io/name", "hub-addons")
@@ -53,10 +54,7 @@ async fn a_proxy_without_the_names_of_its_clusters_carries_no_own_identity_and_a
  {
     let hub = hub().await;
     let kubectl = kubectl(&hub, &hub.kubeconfig_for("admin").unwrap());
-    let profile = world::profile_of("open-cluster-management", "team", "berlin")
-        .label("x-k8s.io/cluster-manager", "open-cluster-management")
-        .label("open-cluster-management.io/cluster-name", "berlin");
-    profile.create(&hub.ocm).await.unwrap();
+    profile("team", "berlin").create(&hub.ocm).await.unwrap();
     let spec = json!({ "identity": "Own", "serviceAccountNames": ["app"] });
     ocm::cluster_access("team", "app", &spec).create(&hub.ocm).await.unwrap();
     let is_unsupported = async || {
@@ -65,7 +63,7 @@ async fn a_proxy_without_the_names_of_its_clusters_carries_no_own_identity_and_a
     };
     let manager = |namespace| {
         let argument = "--enable-kube-api-proxy=false";
-        deployment(namespace, "cluster-proxy-addon-manager", "manager", &[argument])
+        deployment(namespace, "cluster-proxy-addon-manager", &[argument], &Value::Null)
     };
     manager("team").create(&hub.ocm).await.unwrap();
     assert!(!is_unsupported().await);
@@ -90,14 +88,13 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
     };
     let is_foreign = async |more: &[&str]| has("ForeignProfile", more).await;
     let running = |namespace| {
-        // One is of another version.
-        let arguments = [
-            "run",
-            "--compute-bound=perhaps",
-            "--cluster-manager-name=fleet",
-            "--require-sync-namespaces=true",
-        ];
-        deployment(namespace, "hub-addons-addons", "hub-addons", &arguments)
+        // One is of another version, and an argument counts before a variable.
+        let arguments = ["run", "--compute-bound=perhaps", "--require-sync-namespaces=true"];
+        let variables = json!([
+            { "name": "HUB_ADDONS_CLUSTER_MANAGER_NAME", "value": "fleet" },
+            { "name": "HUB_ADDONS_REQUIRE_SYNC_NAMESPACES", "value": "false" },
+        ]);
+        deployment(namespace, "hub-addons-addons", &arguments, &variables)
     };
     let default = "--cluster-manager-name=open-cluster-management";
     world::create(&hub.ocm, [ocm::namespace("addons"), binding("addons"), running("team")]).await;
@@ -110,12 +107,8 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
     assert!(!has("NoAccount", &["--", "--require-sync-namespaces=false"]).await);
 
     // Another installation, for another cluster manager.
-    let second = deployment(
-        "second",
-        "hub-addons-second",
-        "hub-addons",
-        &["run", default, "--require-sync-namespaces=true"],
-    );
+    let arguments = ["run", default, "--require-sync-namespaces=true"];
+    let second = deployment("second", "hub-addons-second", &arguments, &Value::Null);
     assert!(!has("NoAccount", &["--", default]).await);
     world::create(&hub.ocm, [ocm::namespace("second"), binding("second"), second]).await;
     assert!(has("NoAccount", &["--", default]).await);
@@ -141,10 +134,7 @@ async fn the_settings_are_those_with_which_the_controllers_run_and_never_a_tenan
 #[tokio::test]
 async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
     let hub = hub().await;
-    let profile = world::profile_of("open-cluster-management", "team", "berlin")
-        .label("x-k8s.io/cluster-manager", "open-cluster-management")
-        .label("open-cluster-management.io/cluster-name", "berlin");
-    profile.create(&hub.ocm).await.unwrap();
+    profile("team", "berlin").create(&hub.ocm).await.unwrap();
     let account = hub.service_account("team", "viewer").await.unwrap();
     let kubectl = kubectl(&hub, account.kubeconfig());
     // With no permissions at all.
