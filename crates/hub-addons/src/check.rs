@@ -31,7 +31,8 @@ const SHOWN: usize = 5;
 const CLUSTER_ACCESS: (&str, &str, &str) =
     ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
 
-/// The kinds that declare access, and those that consumer access creates on the hub: group, version and kind.
+/// The kinds that declare access, and those that consumer access creates on the hub: group, version and kind. Cluster
+/// Secrets of Argo CD are not among them: they contain no token, and the hub deletes them with their ClusterAccess.
 const EQUIPMENT: [(&str, &str, &str); 6] = [
     CLUSTER_ACCESS,
     ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount"),
@@ -119,12 +120,8 @@ async fn withdrawn(
         Ok(list) if list.items.is_empty() => Ok("none is left".to_owned()),
         Ok(list) => {
             let name = |object: &PartialObjectMeta<DynamicObject>| {
-                object
-                    .namespace()
-                    .into_iter()
-                    .chain([object.name_any()])
-                    .collect::<Vec<_>>()
-                    .join("/")
+                let namespace = object.namespace().map(|it| it + "/").unwrap_or_default();
+                namespace + &object.name_any()
             };
             let shown = list.items.iter().take(SHOWN).map(name).collect::<Vec<_>>().join(", ");
             let more = if list.items.len() > SHOWN { ", …" } else { "" };
