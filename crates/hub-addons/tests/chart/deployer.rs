@@ -12,10 +12,12 @@ use crate::support::{Hub, world};
 use crate::uninstall::uninstall;
 
 /// What renders objects of every kind, in each namespace.
-const EVERYTHING: [&str; 5] = [
+const EVERYTHING: [&str; 7] = [
     "accessProvider.clusterProxy.namespace=proxy",
     "consumerAccess.enabled=true",
     "consumerAccess.argoCDNamespaces={argocd}",
+    "monitoring.prometheusRule.enabled=true",
+    "monitoring.serviceMonitor.enabled=true",
     "pluginInjection.enabled=true",
     "userServer.enabled=true",
 ];
@@ -49,6 +51,9 @@ fn listed() -> Vec<PolicyRule> {
 #[tokio::test]
 async fn who_may_do_what_the_guide_lists_installs_upgrades_and_uninstalls_the_chart() {
     let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    for kind in ["PrometheusRule", "ServiceMonitor"] {
+        world::install_open_crd(&hub, ("monitoring.coreos.com", "v1", kind), "Namespaced").await;
+    }
     let deployer = hub.service_account(NAMESPACE, "deployer").await.unwrap();
     let [in_release, elsewhere, everywhere @ ..] = &listed()[..] else { panic!("no list") };
     for namespace in ["argocd", "proxy", "open-cluster-management-addon"] {

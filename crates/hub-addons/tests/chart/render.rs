@@ -314,10 +314,14 @@ async fn each_value_arrives_where_it_belongs() {
     };
     let roles = of_kind(&objects, "ClusterRole");
     let view = roles.iter().find(is_view).unwrap();
-    let read = json!({
-        "apiGroups": ["multicluster.x-k8s.io"], "resources": ["clusterprofiles"], "verbs": ["get", "list", "watch"],
+    let read = [
+        ("multicluster.x-k8s.io", "clusterprofiles"),
+        ("access.open-cluster-management.io", "clusteraccesses"),
+    ];
+    let read = read.map(|(group, resource)| {
+        json!({ "apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"] })
     });
-    assert_eq!(view["rules"][0], read);
+    assert_eq!(view["rules"], json!(read));
 
     // What is beside the release's own objects has its own labels; and what policies do and protect.
     let values = [
