@@ -1,5 +1,5 @@
-//! From OCM's own gates to ours and back, and both at once with the chart's policies: every profile and every copy
-//! remains the same object, so that no consumer loses a cluster. The gates are `ClusterProfile` of the registration controller,
+//! From OCM's own gates to ours and back, and both at once without and with the chart's policies: every profile and every
+//! copy remains the same object, so that no consumer loses a cluster. The gates are `ClusterProfile` of the registration controller,
 //! `ClusterProfileAccessProvider` of cluster-proxy and `ClusterProfileCredSyncer` of managed-serviceaccount.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::support::credentials::{SYNCED_FROM, copied, token};
 use crate::support::field::{self, UPSTREAM};
 use crate::support::proxy::{NAME, anchors_in};
 use crate::support::shown::{condition, profile, profiles, provider, sees};
-use crate::support::world::create;
+use crate::support::world::{create, profile_of, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
 
 const TEAM: &str = "team";
@@ -249,6 +249,10 @@ async fn profiles_and_copies_survive_the_migration_from_ocms_gates_and_back() {
         let made = writes(&hub, user, &mark).await;
         assert_eq!(replaced(&made), 0, "{made}");
     }
+    assert_eq!(identities(&hub).await, before);
+
+    let _addons = Addons::start(&hub, &[ANY_CLUSTER]).await;
+    told(&hub.ocm, &profile_of(NAME, TEAM, "one"), "WriteRefused").await;
     assert_eq!(identities(&hub).await, before);
     running.stop().await;
 }
