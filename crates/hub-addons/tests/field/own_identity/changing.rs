@@ -9,8 +9,10 @@ use super::{ACCOUNT, AUDIENCE, Application, HOUR, Scene, publish, sees};
 use crate::support::chain::{CLUSTERS, lists, may};
 use crate::support::{SOON, pods, world};
 
-/// The namespace, the account, and the ClusterRole on the clusters.
+/// The namespace and the account.
 const NAME: &str = "changing";
+/// The ClusterRole on the clusters, which the platform allows.
+const ROLE: &str = "application";
 
 /// An application that works without a pause until something has happened, on each of its clusters.
 async fn works_until(kubectls: &[Kubectl], happened: impl Future<Output = ()>) {
@@ -44,14 +46,14 @@ async fn an_application_changes_to_its_own_identity_and_back_without_an_interrup
     for cluster in CLUSTERS {
         let client = stage.cluster(cluster).client_as("ocm").await.unwrap();
         let rules = json!([may(&["list", "watch"], "namespaces")]);
-        world::object("ClusterRole", None, NAME)
+        world::object("ClusterRole", None, ROLE)
             .field("rules", rules)
             .create(&client)
             .await
             .unwrap();
     }
     let access = |name: &str, identity: &str| {
-        let roles = json!([{ "clusterRole": NAME }]);
+        let roles = json!([{ "clusterRole": ROLE }]);
         let spec = json!({ "identity": identity, "serviceAccountNames": ["application"], "permissions": roles });
         ocm::cluster_access(NAME, name, &spec)
     };
