@@ -32,10 +32,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use crate::args::{Output, TestArgs};
+use crate::args::TestArgs;
 use crate::explain::shown;
 use crate::hub::Hub;
-use crate::{CommandError, Conclusion, kubeconfig, output, table};
+use crate::{CommandError, Conclusion, kubeconfig, table};
 use hub_core::explain::Status;
 
 /// The timeout of a hop.
@@ -302,7 +302,7 @@ async fn handshake(
             stream,
             format!("{host} presents a valid certificate until {:.0}", presented.expires),
         )),
-        ((state, detail), ..) => Err(format!("{host} {}: {detail}", state.text())),
+        ((state, detail), ..) => Err(format!("{host} {state}: {detail}")),
     }
 }
 
@@ -379,11 +379,8 @@ impl<'a> Requests<'a> {
 
 fn print(hops: &[Hop], args: &TestArgs, out: &mut impl Write) -> Result<(), CommandError> {
     match args.output {
-        Output::Json => output::pretty_json(&json!({ "hops": hops }), out)?,
-        Output::Yaml => output::yaml(&json!({ "hops": hops }), out)?,
-        Output::Table => {
-            table::print(&hops.iter().map(row).collect::<Vec<_>>(), out)?;
-        }
+        Some(format) => format.print(&json!({ "hops": hops }), out)?,
+        None => table::print(&hops.iter().map(row).collect::<Vec<_>>(), out)?,
     }
     Ok(())
 }

@@ -176,20 +176,23 @@ impl<'a> Reading<'a> {
         hub.unread_settings = unread;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub, &releases.namespaces).await?;
+        let proxies: Api<ManagedProxyConfiguration> = Api::all(self.client());
+        let proxy = get(&proxies, CLUSTER_PROXY).await?;
+        let proxy = proxy.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
         if !is_static {
-            self.proxy(&mut hub).await?;
+            self.proxy(&mut hub, &proxy).await?;
         }
         self.profiles(&mut hub).await?;
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
         self.accesses(&mut hub).await?;
-        self.agents(&mut hub).await?;
+        self.agents(&mut hub, &proxy).await?;
         Ok(hub)
     }
 
     /// Reads whether the agents of cluster-proxy connect under the names of their clusters, if an object needs that.
     /// Tenants can create Deployments with any name, so only those in the namespaces of OCM count, and in that of the proxy.
-    async fn agents(&self, hub: &mut Observed) -> Result<(), HubError> {
+    async fn agents(&self, hub: &mut Observed, proxy: &Known<Namespace>) -> Result<(), HubError> {
         if !hub.accesses.values().any(|access| access.spec.identity == IdentityKind::Own) {
             return Ok(());
         }
@@ -201,11 +204,9 @@ impl<'a> Reading<'a> {
                 containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
             arguments.any(|argument| argument == NO_KUBE_API_PROXY)
         };
-        let proxies: Api<ManagedProxyConfiguration> = Api::all(self.client());
-        let proxy = get(&proxies, CLUSTER_PROXY).await?;
-        let of_proxy = proxy.present().map(|proxy| proxy.spec.proxy_server.namespace());
         let is_trusted = |namespace: &String| {
-            OCM_NAMESPACES.contains(&namespace.as_str()) || of_proxy == Some(namespace.as_str())
+            let is_of_proxy = proxy.present().is_some_and(|it| it.as_str() == namespace);
+            OCM_NAMESPACES.contains(&namespace.as_str()) || is_of_proxy
         };
         hub.no_kube_api_proxy = match list(&api, &params).await? {
             None => Known::Unknown,
@@ -327,24 +328,20 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads the inputs of access providers. Their trust anchors are applied before the profiles.
-    async fn proxy(&self, hub: &mut Observed) -> Result<(), HubError> {
-        let configurations: Api<ManagedProxyConfiguration> = Api::all(self.client());
+    async fn proxy(&self, hub: &mut Observed, proxy: &Known<Namespace>) -> Result<(), HubError> {
         let addons: Api<ManagedClusterAddOn> = Api::all(self.client());
         let params = ListParams::default().fields(&format!("metadata.name={CLUSTER_PROXY}"));
-        let (configuration, addons) =
-            futures::try_join!(get(&configurations, CLUSTER_PROXY), list(&addons, &params))?;
-        if let Some(addons) = addons {
+        if let Some(addons) = list(&addons, &params).await? {
             for addon in addons {
                 hub.access
                     .set_addon(&ClusterName::new(addon.namespace().unwrap_or_default()), true);
             }
             hub.access.set_addons_read(true);
         }
-        let configured = configuration.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
-        hub.access.set_configuration(configured.clone());
-        let Known::Present(namespace) = configured else { return Ok(()) };
+        hub.access.set_configuration(proxy.clone());
+        let Known::Present(namespace) = proxy else { return Ok(()) };
         let ca =
-            hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(&namespace));
+            hub.access.configured_ca().cloned().unwrap_or_else(|| serving_certificate(namespace));
         let place = hub.access.place();
         let reading = match self.certificates(&ca).await? {
             Known::Present(text) => {
@@ -427,7 +424,7 @@ impl<'a> Reading<'a> {
             self.spread(self.named(), self.namespaces(), api, copies),
         )?;
         if tokens.is_complete(self.of_clusters()) {
-            hub.credentials.set_sources_read(None, true);
+            hub.credentials.listed_sources.set(None, true);
         }
         for secret in &tokens.objects {
             let key = AccountKey {
@@ -442,13 +439,7 @@ impl<'a> Reading<'a> {
             hub.credentials.apply_copy(&key, ObservedCopy::read(&key, secret));
             seen.insert(key);
         }
-        let lists: Vec<_> = match copies.complete {
-            Listed::All => vec![None],
-            Listed::Of(namespaces) => namespaces.into_iter().map(Some).collect(),
-        };
-        for list in lists {
-            hub.credentials.set_copies_read(list.as_ref(), true);
-        }
+        hub.credentials.listed_copies = copies.complete;
         self.unlabelled(hub, &seen).await
     }
 
@@ -463,7 +454,7 @@ impl<'a> Reading<'a> {
             for account in accounts.iter().filter(|it| self.question.clusters.contains(&it.cluster))
             {
                 let place = account.copy_in(namespace);
-                if seen.contains(&place) || !hub.credentials.knows_copies(namespace) {
+                if seen.contains(&place) || !hub.credentials.listed_copies.has(namespace) {
                     continue;
                 }
                 let api = self.hub.api::<Secret>(&(), Some(namespace.as_str()));

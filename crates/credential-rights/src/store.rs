@@ -21,7 +21,7 @@ use hub_core::grant;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
 use hub_core::rights::{
-    Cleared, Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, names_in,
+    Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, cleared_by, names_in,
 };
 use hub_core::token_names::{MAX_OF_A_CLUSTER, token_names};
 use hub_core::version::Version;
@@ -449,8 +449,7 @@ impl Store {
             let spec = lease.and_then(|lease| lease.spec.as_ref());
             let Some(ran) = state.lease.observe(spec, passed) else { return };
             let Some(lease) = lease else { return };
-            let cleared = Cleared::read(&lease.metadata);
-            state.needs.advance(ran, &cleared)
+            state.needs.advance(ran, &cleared_by(&lease.metadata))
         };
         self.add_all(over.into_iter().map(RightsKey::Copies));
     }
@@ -460,7 +459,7 @@ impl Store {
     pub(crate) fn has_permission(&self, namespace: &Namespace) -> Option<bool> {
         let fleet = self.fleet.read();
         let is_needed = grant::is_bound(&fleet, namespace)
-            && self.settings.protected.protection(&fleet, namespace).is_none();
+            && !self.settings.protected.protects(&fleet, namespace);
         let is_read = fleet.is_read();
         drop(fleet);
         let mut state = self.state.lock();

@@ -328,7 +328,7 @@ impl Store {
     /// Records whether the sources are known: all of them, or those of one name.
     pub(crate) fn set_sources_read(&self, account: Option<&AccountName>, is_read: bool) {
         self.change(|fleet, state| {
-            let is_new = state.index.set_sources_read(account, is_read);
+            let is_new = state.index.listed_sources.set(account, is_read);
             match account {
                 _ if is_read && !is_new => {}
                 Some(account) if is_read && state.index.knows_accounts() => {
@@ -390,7 +390,7 @@ impl Store {
     /// Records whether the copies are known: all of them, or those of one namespace.
     pub(crate) fn set_copies_read(&self, namespace: Option<&Namespace>, is_read: bool) {
         self.change(|fleet, state| {
-            let is_new = state.index.set_copies_read(namespace, is_read);
+            let is_new = state.index.listed_copies.set(namespace, is_read);
             match namespace {
                 _ if is_read && !is_new => {}
                 Some(namespace) => {

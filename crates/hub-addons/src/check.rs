@@ -170,7 +170,7 @@ async fn server(client: &Client, provider: &str) -> Result<String, String> {
             "{} presents a valid certificate until {:.0}",
             published.address.host, presented.expires
         )),
-        _ => Err(format!("{} {}: {detail}", published.address.host, state.text())),
+        _ => Err(format!("{} {state}: {detail}", published.address.host)),
     }
 }
 

@@ -10,7 +10,6 @@
 mod server;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
@@ -121,40 +120,34 @@ pub enum AccessSource {
     EnumMessage,
     IntoStaticStr,
     VariantArray,
+    thiserror::Error,
 )]
 #[strum(serialize_all = "snake_case")]
 pub enum Withheld {
-    #[strum(message = "the hub has no ManagedProxyConfiguration: cluster-proxy is not installed")]
+    #[error("the hub has no ManagedProxyConfiguration: cluster-proxy is not installed")]
     NoConfiguration,
-    #[strum(message = "the configuration of cluster-proxy cannot be read")]
+    #[error("the configuration of cluster-proxy cannot be read")]
     ConfigurationUnknown,
-    #[strum(message = "the cluster does not have the addon cluster-proxy")]
+    #[error("the cluster does not have the addon cluster-proxy")]
     NoAddon,
-    #[strum(message = "the addons of the clusters cannot be read")]
+    #[error("the addons of the clusters cannot be read")]
     AddonsUnknown,
-    #[strum(message = "the serving certificate of the proxy is missing, or cannot be read")]
+    #[error("the serving certificate of the proxy is missing, or cannot be read")]
     NoTrustAnchor,
-    #[strum(message = "the cluster label of the profile is not a valid name")]
+    #[error("the cluster label of the profile is not a valid name")]
     InvalidClusterName,
-    #[strum(
-        message = "the tunnel of cluster-proxy, which the user server uses, carries no requests to a cluster of this name: \
+    #[error(
+        "the tunnel of cluster-proxy, which the user server uses, carries no requests to a cluster of this name: \
                    on the cluster, a Service of the name leads to the API server, so the name must begin with a letter and \
                    must not contain a dot"
     )]
     NameNotRoutable,
-    #[strum(message = "the hub has no such ManagedCluster")]
+    #[error("the hub has no such ManagedCluster")]
     NoCluster,
-    #[strum(message = "the cluster reports no usable endpoint")]
+    #[error("the cluster reports no usable endpoint")]
     NoEndpoint,
-    #[strum(message = "other access providers fill the list of the profile")]
+    #[error("other access providers fill the list of the profile")]
     NoRoom,
-}
-
-/// The text for people.
-impl fmt::Display for Withheld {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.get_message().unwrap_or_default())
-    }
 }
 
 impl Withheld {
@@ -403,10 +396,7 @@ struct Anchors {
     together: Option<Result<TrustBundle, TrustError>>,
     /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
     /// kept for its own profile only, so that an anchor added to one profile never reaches another.
-    inherited: BTreeMap<ProfileKey, Arc<BTreeSet<TrustAnchor>>>,
-    /// The PEM text of the current anchors and those that they replaced, with each set in `inherited`, unless these are
-    /// too large together. Most profiles have the same set.
-    joined: BTreeMap<Arc<BTreeSet<TrustAnchor>>, Option<Arc<str>>>,
+    inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
     /// All of `inherited`. Their overlap ends together.
     left: Retiring,
     next: u64,
@@ -417,28 +407,6 @@ impl Anchors {
     fn join(&mut self) {
         let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
         self.together = self.current.as_ref().map(|current| current.with(retiring));
-        let sets: BTreeSet<_> = self.inherited.values().cloned().collect();
-        self.joined =
-            sets.into_iter().map(|set| (Arc::clone(&set), self.join_with(&set))).collect();
-    }
-
-    /// The PEM text of the current anchors, those that they replaced, and inherited ones.
-    fn join_with(&self, inherited: &BTreeSet<TrustAnchor>) -> Option<Arc<str>> {
-        let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
-        let joined = self.current.as_ref()?.with(retiring.chain(inherited)).ok()?;
-        Some(Arc::clone(joined.pem()))
-    }
-
-    /// Records what a profile has inherited.
-    fn inherit(&mut self, key: &ProfileKey, inherited: BTreeSet<TrustAnchor>) {
-        self.left.anchors.extend(inherited.iter().cloned());
-        let known = self.joined.get_key_value(&inherited).map(|(set, _)| Arc::clone(set));
-        let set = known.unwrap_or_else(|| {
-            let set = Arc::new(inherited);
-            self.joined.insert(Arc::clone(&set), self.join_with(&set));
-            set
-        });
-        self.inherited.insert(key.clone(), set);
     }
 
     /// Ends every overlap, since the server was seen with a certificate of the current anchors.
@@ -453,11 +421,12 @@ impl Anchors {
     /// too large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
         let current = self.current.as_ref().filter(|_| self.readable)?;
-        let joined = match self.inherited.get(key) {
-            None => self.together.as_ref()?.as_ref().ok().map(|joined| Arc::clone(joined.pem())),
-            Some(inherited) => self.joined.get(inherited)?.clone(),
-        };
-        Some(joined.unwrap_or_else(|| Arc::clone(current.pem())))
+        let with_inherited = self.inherited.get(key).map(|inherited| {
+            let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
+            current.with(retiring.chain(inherited))
+        });
+        let joined = with_inherited.as_ref().or(self.together.as_ref())?;
+        Some(Arc::clone(joined.as_ref().unwrap_or(current).pem()))
     }
 }
 
@@ -614,7 +583,8 @@ impl AccessIndex {
         let any = !replaced.is_empty();
         if any {
             self.checks.restart();
-            self.anchors.inherit(key, replaced);
+            self.anchors.left.anchors.extend(replaced.iter().cloned());
+            self.anchors.inherited.insert(key.clone(), replaced);
         }
         any
     }
@@ -634,16 +604,12 @@ impl AccessIndex {
 
     /// The same for anchors that were replaced before startup.
     pub fn end_inherited(&mut self) -> OverlapEnd {
-        let anchors = &mut self.anchors;
-        let end = anchors.left.end();
-        anchors.joined.clear();
-        for (key, inherited) in std::mem::take(&mut anchors.inherited) {
-            let left: BTreeSet<_> =
-                inherited.intersection(&anchors.left.anchors).cloned().collect();
-            if !left.is_empty() {
-                anchors.inherit(&key, left);
-            }
-        }
+        let Anchors { left, inherited, .. } = &mut self.anchors;
+        let end = left.end();
+        inherited.retain(|_, of_profile| {
+            of_profile.retain(|anchor| left.anchors.contains(anchor));
+            !of_profile.is_empty()
+        });
         end
     }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::access::Known;
 use crate::action::Action;
 use crate::consumer_access::{AccessName, Consumer, Consumers};
-use crate::credential::account::{self, Scope};
+use crate::credential::account::{self, Scope, accounts_of_copy};
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -254,14 +254,6 @@ impl ConsumerRole {
     }
 }
 
-/// The accounts whose copies can have this name: the name of a copy does not say where that of the cluster ends.
-pub fn accounts_of_copy(name: &str) -> impl Iterator<Item = AccountKey> {
-    name.match_indices('-').map(|(dash, _)| AccountKey {
-        cluster: name[..dash].into(),
-        account: name[dash + 1..].into(),
-    })
-}
-
 /// The rules of a Role. Unless it is known what the consumer asks for, no name is added.
 fn rules(
     settings: &PermissionSettings,
@@ -329,7 +321,7 @@ fn is_granted(
         Scope::Only { namespaces, .. } => namespaces.contains(namespace),
         Scope::TooLong => false,
     };
-    let is_protected = || settings.protected.protection(fleet, namespace).is_some();
+    let is_protected = || settings.protected.protects(fleet, namespace);
     if !is_offered || !account::can_have_copies(key) || is_protected() {
         return Grant::Refused;
     }

@@ -55,9 +55,7 @@ pub fn admit(
         // A kind that cannot be read may have granted it meanwhile.
         Grant::Refused if !fleet.is_read() => Err(Refusal::GrantUnknown(key)),
         Grant::Refused => Err(Refusal::NotGranted(key)),
-        Grant::Granted | Grant::Unknown
-            if protected.protection(fleet, &key.namespace).is_some() =>
-        {
+        Grant::Granted | Grant::Unknown if protected.protects(fleet, &key.namespace) => {
             Err(Refusal::Protected(key.namespace))
         }
         Grant::Unknown => Err(Refusal::GrantUnknown(key)),
@@ -76,5 +74,5 @@ pub fn is_cut(
     cluster: &ClusterName,
 ) -> bool {
     let key = cluster.in_namespace(namespace);
-    grant::decide(fleet, &key) == Grant::Refused || protected.protection(fleet, namespace).is_some()
+    grant::decide(fleet, &key) == Grant::Refused || protected.protects(fleet, namespace)
 }

@@ -34,7 +34,7 @@ use hub_api::cluster_access::{
 use hub_api::names::{AccountName, ClusterName, Namespace, ProfileKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
-use strum::{EnumMessage, VariantArray};
+use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
 pub use self::code::Code;
 use self::observed::Observed;
@@ -43,8 +43,11 @@ use crate::grant::{self, Grant};
 use crate::selector::ClusterSelector;
 
 /// The result of a step, in the order of urgency.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum Status {
     /// Neither in order nor a problem.
     Info,
@@ -53,6 +56,19 @@ pub enum Status {
     /// Unknown: an object that it depends on could not be read.
     Unknown,
     Problem,
+}
+
+impl Status {
+    /// The sign for people.
+    #[must_use]
+    pub fn character(self) -> &'static str {
+        match self {
+            Self::Info => "-",
+            Self::Ok => "✓",
+            Self::Unknown => "?",
+            Self::Problem => "✗",
+        }
+    }
 }
 
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.

@@ -295,6 +295,16 @@ impl Finding {
     }
 }
 
+/// The first of these texts, at most so many, and how many more there are.
+#[must_use]
+pub fn first_of(texts: &[impl AsRef<str>], most: usize) -> String {
+    let shown: Vec<_> = texts.iter().take(most).map(AsRef::as_ref).collect();
+    match texts.len().saturating_sub(most) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

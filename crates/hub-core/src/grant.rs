@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
-use strum::{Display, VariantArray};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::effort;
 use crate::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster};
@@ -30,44 +30,49 @@ pub enum Grant {
 }
 
 /// The decision of one binding about one cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Display)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Verdict {
-    #[strum(to_string = "the binding grants the cluster")]
+    #[error("the binding grants the cluster")]
     Granted,
-    #[strum(transparent)]
+    #[error("{0}")]
     Refused(Refusal),
     /// The binding cannot be evaluated.
-    #[strum(transparent)]
+    #[error("{0}")]
     Doubtful(Doubt),
 }
 
-/// Why a binding does not grant a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, VariantArray)]
+/// Why a binding does not grant a cluster. The names are codes of `explain`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, IntoStaticStr, VariantArray)]
+#[strum(const_into_str)]
 pub enum Refusal {
-    #[strum(to_string = "the hub has no such ManagedCluster")]
+    #[error("the hub has no such ManagedCluster")]
     NoSuchCluster,
-    #[strum(to_string = "the ManagedCluster is being deleted")]
+    #[error("the ManagedCluster is being deleted")]
     ClusterDeleting,
-    #[strum(to_string = "the hub does not accept the ManagedCluster")]
+    #[error("the hub does not accept the ManagedCluster")]
     ClusterNotAccepted,
-    #[strum(to_string = "the binding's name is not the name of its set")]
-    NameMismatch,
-    #[strum(to_string = "the binding is not Bound")]
+    #[error("the binding's name is not the name of its set")]
+    BindingNameMismatch,
+    #[error("the binding is not Bound")]
     NotBound,
-    #[strum(to_string = "the hub has no such ManagedClusterSet")]
+    #[error("the hub has no such ManagedClusterSet")]
     NoSuchSet,
-    #[strum(to_string = "the set does not select the cluster")]
+    #[error("the set does not select the cluster")]
     NotSelected,
 }
 
-/// Why a binding cannot be evaluated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, VariantArray)]
+/// Why a binding cannot be evaluated, with the code of `explain`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, IntoStaticStr, VariantArray)]
+#[strum(const_into_str)]
 pub enum Doubt {
-    #[strum(to_string = "the binding cannot be read")]
+    #[strum(serialize = "Unreadable")]
+    #[error("the binding cannot be read")]
     BindingUnreadable,
-    #[strum(to_string = "the set's selector cannot be used")]
+    #[strum(serialize = "InvalidSelector")]
+    #[error("the set's selector cannot be used")]
     SelectorUnusable,
-    #[strum(to_string = "whether the hub accepts the ManagedCluster cannot be read")]
+    #[strum(serialize = "Unreadable")]
+    #[error("whether the hub accepts the ManagedCluster cannot be read")]
     ClusterUnreadable,
 }
 
@@ -168,7 +173,7 @@ pub(crate) fn refusal(
 ) -> Option<Refusal> {
     if let Ok(terms) = &binding.terms {
         if terms.cluster_set != *name {
-            return Some(Refusal::NameMismatch);
+            return Some(Refusal::BindingNameMismatch);
         }
         if !terms.bound && fleet.bound_source() == BoundSource::Status {
             return Some(Refusal::NotBound);

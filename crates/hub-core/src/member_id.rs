@@ -24,7 +24,7 @@ use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::finding::{Finding, Reason};
+use crate::finding::{Finding, Reason, first_of};
 use crate::fleet::ObservedCluster;
 use crate::nested;
 
@@ -172,16 +172,13 @@ impl MemberIds {
         if others.is_empty() {
             return None;
         }
-        let mut shown: Vec<_> = others.iter().take(SHOWN).map(ToString::to_string).collect();
-        if others.len() > SHOWN {
-            shown.push(format!("{} more", others.len() - SHOWN));
-        }
+        let others: Vec<_> = others.iter().map(ClusterName::as_str).collect();
         Some(Finding::new(
             Reason::MemberIdShared,
             format!(
                 "has the member ID {id:?}, which profiles of other clusters in this namespace also have: {}; set the \
                  label {} of one of the ManagedClusters and delete its profile",
-                shown.join(", "),
+                first_of(&others, SHOWN),
                 labels::MEMBER_ID
             ),
         ))

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use hub_api::names::{Namespace, is_dns_label};
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, ObservedCluster};
 
 /// The namespaces that are protected by default.
 pub const DEFAULT: &str = "open-cluster-management*,multicluster-engine,kube-*";
@@ -19,15 +19,6 @@ pub const DEFAULT: &str = "open-cluster-management*,multicluster-engine,kube-*";
 pub struct ProtectedNamespaces {
     names: BTreeSet<String>,
     prefixes: BTreeSet<String>,
-}
-
-/// Why a namespace is protected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protection {
-    /// The setting contains its name, or a prefix of it.
-    Named,
-    /// It is the namespace of a joined ManagedCluster, in which the agents of that cluster work.
-    ClusterNamespace,
 }
 
 impl ProtectedNamespaces {
@@ -44,17 +35,15 @@ impl ProtectedNamespaces {
         self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// Why a namespace is protected, if it is.
+    /// Whether a namespace is protected: the setting contains it, or it is the namespace of a joined ManagedCluster, in
+    /// which the agents of that cluster work.
     ///
     /// A ManagedCluster counts only once it has joined: the holder of a bootstrap kubeconfig may create one of any
     /// name, and must not be able to revoke the credentials of a namespace of that name.
     #[must_use]
-    pub fn protection(&self, fleet: &Fleet, namespace: &Namespace) -> Option<Protection> {
-        if self.contains(namespace) {
-            return Some(Protection::Named);
-        }
-        let cluster = fleet.cluster(&namespace.as_str().into())?;
-        cluster.may_have_joined().then_some(Protection::ClusterNamespace)
+    pub fn protects(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
+        let cluster = fleet.cluster(&namespace.as_str().into());
+        self.contains(namespace) || cluster.is_some_and(ObservedCluster::may_have_joined)
     }
 }
 
@@ -100,7 +89,7 @@ mod tests {
     use super::*;
 
     fn is_protected(protected: &ProtectedNamespaces, namespace: &str) -> bool {
-        protected.protection(&Fleet::default(), &namespace.into()).is_some()
+        protected.protects(&Fleet::default(), &namespace.into())
     }
 
     #[test]

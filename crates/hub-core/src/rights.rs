@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use crate::access::Known;
 use crate::action::Action;
 use crate::consumer_access::AccessRules;
+use crate::credential::index::Listed;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 
@@ -177,31 +178,15 @@ pub fn cleared_namespaces(namespaces: impl Iterator<Item = Namespace>) -> Option
     (!names.is_empty()).then(|| names.join(","))
 }
 
-/// The namespaces in which the syncer has nothing left to delete.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cleared {
-    /// All of them: it needs no permission by RoleBindings.
-    Everywhere,
-    /// These.
-    In(BTreeSet<Namespace>),
-}
-
-impl Cleared {
-    /// Reads [`CLEARED_NAMESPACES`] from the metadata of a Lease. A syncer that does not set it has cleared nothing.
-    #[must_use]
-    pub fn read(lease: &ObjectMeta) -> Self {
-        match labels::annotation(lease, CLEARED_NAMESPACES) {
-            Some(EVERYWHERE) => Self::Everywhere,
-            names => Self::In(
-                names.into_iter().flat_map(|names| names.split(',')).map(Namespace::from).collect(),
-            ),
-        }
-    }
-
-    fn contains(&self, namespace: &Namespace) -> bool {
-        match self {
-            Self::Everywhere => true,
-            Self::In(namespaces) => namespaces.contains(namespace),
+/// The namespaces in which the syncer has nothing left to delete, by [`CLEARED_NAMESPACES`] in the metadata of its Lease.
+/// A syncer that does not set it has cleared nothing.
+#[must_use]
+pub fn cleared_by(lease: &ObjectMeta) -> Listed<Namespace> {
+    match labels::annotation(lease, CLEARED_NAMESPACES) {
+        Some(EVERYWHERE) => Listed::All,
+        names => {
+            let names = names.into_iter().flat_map(|names| names.split(','));
+            Listed::Of(names.map(Namespace::from).collect())
         }
     }
 }
@@ -234,7 +219,7 @@ impl Needs {
     /// Records that the syncer has run for this long since it was last observed, and that it has nothing left to delete
     /// in these namespaces. No other time counts: a syncer that does not run, cannot list the copies, or fails to
     /// delete one, still needs the permission. Returns the namespaces whose grace period is over.
-    pub fn advance(&mut self, ran: Duration, cleared: &Cleared) -> Vec<Namespace> {
+    pub fn advance(&mut self, ran: Duration, cleared: &Listed<Namespace>) -> Vec<Namespace> {
         let mut over = Vec::new();
         for (namespace, need) in &mut self.0 {
             let before = *need;
@@ -242,7 +227,7 @@ impl Needs {
                 PermissionNeed::Now => PermissionNeed::Now,
                 // Once its permission is being withdrawn, the syncer no longer lists the namespace as cleared.
                 over if over.is_over() => over,
-                _ if !cleared.contains(namespace) => PermissionNeed::Ended,
+                _ if !cleared.has(namespace) => PermissionNeed::Ended,
                 PermissionNeed::Ended => PermissionNeed::Idle(Duration::ZERO),
                 PermissionNeed::Idle(idle) => PermissionNeed::Idle(idle.saturating_add(ran)),
             };

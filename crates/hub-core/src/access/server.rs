@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use strum::{EnumMessage, IntoStaticStr, VariantArray};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::{AccessIndex, AccessSource, Known, USER_SERVER};
 use crate::endpoint::ServerAddress;
@@ -52,21 +52,19 @@ pub struct Presented {
     pub refused: Option<String>,
 }
 
-/// The result of a check of the published server. The set is fixed, so each can be a label of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumMessage, IntoStaticStr, VariantArray)]
+/// The result of a check of the published server, as the end of a sentence about the server. The set is fixed, so each can be a label of a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray, thiserror::Error)]
 #[strum(serialize_all = "snake_case")]
 pub enum ServerState {
-    #[strum(
-        message = "presents a certificate that names it and that the published trust anchors verify"
-    )]
+    #[error("presents a certificate that names it and that the published trust anchors verify")]
     Ok,
-    #[strum(message = "presents a certificate that only a replaced trust anchor verifies")]
+    #[error("presents a certificate that only a replaced trust anchor verifies")]
     OldCertificate,
-    #[strum(message = "presents a certificate that does not name it")]
+    #[error("presents a certificate that does not name it")]
     WrongName,
-    #[strum(message = "presents a certificate that no published trust anchor verifies")]
+    #[error("presents a certificate that no published trust anchor verifies")]
     Untrusted,
-    #[strum(message = "cannot be reached")]
+    #[error("cannot be reached")]
     Unreachable,
 }
 
@@ -78,12 +76,6 @@ impl ServerState {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
-    }
-
-    /// The result as the end of a sentence about the server.
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        self.get_message().unwrap_or_default()
     }
 }
 
@@ -337,14 +329,14 @@ impl AccessIndex {
             };
             let message = format!(
                 "the server {host} {}, which therefore stays published: {restart}",
-                ServerState::OldCertificate.text()
+                ServerState::OldCertificate
             );
             return Some(Finding::new(Reason::OldServerCertificate, message));
         }
         if self.checks.failures < FAILURES {
             return None;
         }
-        let message = format!("the published server {host} {}: {detail}", state.text());
+        let message = format!("the published server {host} {state}: {detail}");
         Some(Finding::new(Reason::ServerCheckFailed, message))
     }
 }

@@ -88,8 +88,7 @@ impl AccessSettings {
     /// The grant of objects that cannot be decoded and may use an account, too: only of one that is shared.
     pub(super) fn unreadable_grant(&self, fleet: &Fleet, key: &AccountKey) -> Grant {
         let names = self.consumers.unreadable().filter(|_| self.consumers.is_shared(&key.account));
-        let grants =
-            names.filter(|name| self.protected.protection(fleet, &name.namespace).is_none());
+        let grants = names.filter(|name| !self.protected.protects(fleet, &name.namespace));
         let grants =
             grants.map(|name| grant::decide(fleet, &key.cluster.in_namespace(&name.namespace)));
         grants.fold(Grant::Refused, |known, grant| known.max(grant.min(Grant::Unknown)))
@@ -172,7 +171,7 @@ impl AccessSettings {
         cluster: &ClusterName,
     ) -> Grant {
         let account = cluster.account(&consumer.account);
-        let is_protected = self.protected.protection(fleet, consumer.namespace()).is_some();
+        let is_protected = self.protected.protects(fleet, consumer.namespace());
         if is_protected || (!consumer.is_own() && !can_have_copies(&account)) {
             return Grant::Refused;
         }

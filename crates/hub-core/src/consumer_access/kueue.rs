@@ -20,7 +20,7 @@ use super::consumers::Consumer;
 use super::desired::{AccessAction, AccessSettings, Desired, IntegrationPlan};
 use super::kind::AccessKey;
 use super::observed::{FoundObject, ObservedObject};
-use crate::finding::{Finding, Reason};
+use crate::finding::{Finding, Reason, first_of};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 use crate::selector::ClusterSelector;
@@ -193,14 +193,10 @@ fn clusters_of(config: &ObservedObject) -> Option<&Vec<Value>> {
 
 /// The finding on a MultiKueueConfig that cannot list every cluster.
 fn full(left_out: &[String]) -> Finding {
-    let named = left_out[..left_out.len().min(MOST_NAMED)].join(", ");
-    let more = match left_out.len().saturating_sub(MOST_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     let message = format!(
-        "lists {MAX_CLUSTERS} clusters, which is the limit of Kueue, and not {named}{more}: grant fewer clusters to the \
-         namespace, or divide them by label among several MultiKueueConfigs"
+        "lists {MAX_CLUSTERS} clusters, which is the limit of Kueue, and not {}: grant fewer clusters to the namespace, or \
+         divide them by label among several MultiKueueConfigs",
+        first_of(left_out, MOST_NAMED)
     );
     Finding::new(Reason::MultiKueueConfigFull, message)
 }

@@ -41,7 +41,7 @@ impl AccessSettings {
     ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
         let object = self.consumers.object(name)?;
         let consumer = self.consumers.get(name);
-        let is_protected = self.protected.protection(fleet, &name.namespace).is_some();
+        let is_protected = self.protected.protects(fleet, &name.namespace);
         let not_accepted = self.consumers.not_accepted(name).or_else(|| {
             let message = NotAccepted::PROTECTED.to_owned();
             is_protected.then_some(NotAccepted { reason: "ProtectedNamespace", message })

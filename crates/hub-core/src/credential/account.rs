@@ -161,6 +161,14 @@ pub(crate) fn is_maintained(metadata: &ObjectMeta) -> bool {
     [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(metadata, label))
 }
 
+/// The accounts whose copies can have this name: the name of a copy does not say where that of the cluster ends.
+pub(crate) fn accounts_of_copy(name: &str) -> impl Iterator<Item = AccountKey> {
+    name.match_indices('-').map(|(dash, _)| AccountKey {
+        cluster: name[..dash].into(),
+        account: name[dash + 1..].into(),
+    })
+}
+
 /// Whether an account can have copies: their name must be valid.
 pub(crate) fn can_have_copies(key: &AccountKey) -> bool {
     is_dns_subdomain(&key.copy_name())

@@ -11,7 +11,7 @@ use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::credential::account::Account;
+use crate::credential::account::{Account, accounts_of_copy};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::reach::Reach;
 use crate::credential::secret_map::SecretMap;
@@ -102,11 +102,6 @@ pub enum Refused {
     Delete,
 }
 
-/// For each dash in the name of a copy, what may be the name of the cluster before and of the account after it.
-fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
-    name.match_indices('-').map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
-}
-
 type Accounts = BTreeMap<ClusterName, BTreeMap<AccountName, Box<Account>>>;
 
 /// The accounts of a cluster that opt in, and whose tokens may be copied.
@@ -127,11 +122,13 @@ pub struct CredentialIndex {
     accounts: Accounts,
     all_accounts: bool,
     sources: BTreeMap<AccountKey, TokenSource>,
-    listed_sources: Listed<AccountName>,
+    /// The names of accounts of which every token is known.
+    pub listed_sources: Listed<AccountName>,
     /// The accounts whose tokens may be copied, and their names.
     pub reach: Reach,
     copies: SecretMap<Box<Slot>>,
-    listed_copies: Listed<Namespace>,
+    /// The namespaces of which every copy is known.
+    pub listed_copies: Listed<Namespace>,
     /// The namespaces with copies in which the permission for copies has ended.
     unpermitted: BTreeSet<Namespace>,
     profiles: BTreeMap<Namespace, BTreeMap<ClusterName, ProfileMetadata>>,
@@ -198,26 +195,10 @@ impl CredentialIndex {
         self.all_accounts
     }
 
-    /// Records whether every token of accounts of this name, or of all, is known; returns whether that is new.
-    pub fn set_sources_read(&mut self, account: Option<&AccountName>, is_read: bool) -> bool {
-        self.listed_sources.set(account, is_read)
-    }
-
     /// Records that the watch on tokens of accounts of this name starts over.
     pub fn forget_sources(&mut self, account: &AccountName) {
         self.listed_sources.set(Some(account), false);
         self.sources.retain(|key, _| key.account != *account);
-    }
-
-    /// Whether every token of accounts with this name is known, so that a missing one does not exist.
-    #[must_use]
-    pub fn knows_sources(&self, account: &AccountName) -> bool {
-        self.listed_sources.has(account)
-    }
-
-    /// Records whether every copy in this namespace, or in all, is known; returns whether that is new.
-    pub fn set_copies_read(&mut self, namespace: Option<&Namespace>, is_read: bool) -> bool {
-        self.listed_copies.set(namespace, is_read)
     }
 
     /// Forgets the tokens and copies that are no longer watched: those for which these functions return false.
@@ -256,12 +237,6 @@ impl CredentialIndex {
         }
     }
 
-    /// Whether every copy of a namespace is known, so that a missing one does not exist.
-    #[must_use]
-    pub fn knows_copies(&self, namespace: &Namespace) -> bool {
-        self.listed_copies.has(namespace)
-    }
-
     /// Records that there is a permission for copies in a namespace; returns whether there was none before.
     pub fn permit_copies(&mut self, namespace: &Namespace) -> bool {
         self.unpermitted.remove(namespace)
@@ -287,8 +262,7 @@ impl CredentialIndex {
     /// Whether no copy may be in a namespace, now or with the next change of an account: no set is bound there, or it
     /// is protected.
     pub(super) fn receives_nothing(&self, fleet: &Fleet, namespace: &Namespace) -> bool {
-        !grant::is_bound(fleet, namespace)
-            || self.settings.protected.protection(fleet, namespace).is_some()
+        !grant::is_bound(fleet, namespace) || self.settings.protected.protects(fleet, namespace)
     }
 
     /// The keys in a namespace with a known Secret.
@@ -530,16 +504,7 @@ impl CredentialIndex {
 
     /// The accounts that opt in and whose copies have this name.
     pub(super) fn accounts_named(&self, name: &str) -> impl Iterator<Item = AccountKey> {
-        let accounts = splits(name).filter(|(cluster, account)| {
-            self.accounts
-                .get(*cluster)
-                .and_then(|all| all.get(*account))
-                .is_some_and(|it| it.opts_in)
-        });
-        accounts.map(|(cluster, account)| AccountKey {
-            cluster: cluster.into(),
-            account: account.into(),
-        })
+        accounts_of_copy(name).filter(|key| self.account(key).is_some_and(|it| it.opts_in))
     }
 
     /// The account whose token a Secret contains, or should, as far as it shows: by its record, its data or its form. It
@@ -557,11 +522,8 @@ impl CredentialIndex {
 
     /// The account whose token a Secret contains, if its copies have the name of the Secret.
     fn account_of_token(&self, key: &SecretKey, observed: &ObservedCopy) -> Option<AccountKey> {
-        let mut accounts = splits(&key.name).map(|(cluster, account)| AccountKey {
-            cluster: cluster.into(),
-            account: account.into(),
-        });
-        accounts.find(|it| self.credential(it).is_some_and(|credential| observed.holds(credential)))
+        accounts_of_copy(&key.name)
+            .find(|it| self.credential(it).is_some_and(|credential| observed.holds(credential)))
     }
 
     /// The account for which OCM's syncer created a Secret, if it is exactly as that creates one for a profile of ours.

@@ -149,7 +149,7 @@ pub fn plan(
 ) -> CopyPlan {
     effort::count(|spent| spent.plans += 1);
     let namespace = &copy_key.namespace;
-    let is_unknown = !index.knows_copies(namespace) || index.permissions_unread;
+    let is_unknown = !index.listed_copies.has(namespace) || index.permissions_unread;
     let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
     let unseen = index.created(copy_key).filter(|_| observed.is_none());
     let mut accounts: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
@@ -216,7 +216,7 @@ pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) ->
 pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace) -> bool {
     let is_settled =
         |key: &SecretKey| plan(index, fleet, key, index.copy(key)).action == CopyAction::Nothing;
-    index.knows_copies(namespace)
+    index.listed_copies.has(namespace)
         && index.receives_nothing(fleet, namespace)
         && index.known_keys(namespace).all(|key| is_settled(&key))
 }
@@ -412,7 +412,7 @@ fn eligibility<'a>(
     if grant == Grant::Refused {
         return Eligibility::Refused(State::NotGranted);
     }
-    if index.settings.protected.protection(fleet, namespace).is_some() {
+    if index.settings.protected.protects(fleet, namespace) {
         return Eligibility::Refused(State::ProtectedNamespace);
     }
     if let Some(Ok(said)) = account.map(|account| &account.state)
@@ -420,8 +420,8 @@ fn eligibility<'a>(
     {
         return Eligibility::Refused(State::TokenElsewhere);
     }
-    let source = index.source(key).filter(|_| index.knows_sources(&key.account));
-    if source.is_none() && index.knows_sources(&key.account) {
+    let source = index.source(key).filter(|_| index.listed_sources.has(&key.account));
+    if source.is_none() && index.listed_sources.has(&key.account) {
         return Eligibility::Refused(State::NoToken);
     }
     if source.is_some_and(|source| source.is_foreign_to(account)) {

@@ -11,6 +11,7 @@ use crate::credential::account::{Account, CONDITION_SYNCED, MAX_ANNOTATION, Scop
 use crate::credential::index::CredentialIndex;
 use crate::credential::state::State;
 use crate::credential::tally::Troubles;
+use crate::finding::first_of;
 use crate::fleet::Fleet;
 use crate::grant;
 
@@ -60,8 +61,7 @@ impl Recipients {
         let Some(account) = index.account(key).filter(|account| account.opts_in) else {
             return recipients;
         };
-        let is_protected =
-            |namespace: &Namespace| index.settings.protected.protection(fleet, namespace).is_some();
+        let is_protected = |namespace| index.settings.protected.protects(fleet, namespace);
         match &account.scope {
             // An account that names a namespace expects a copy there.
             Scope::Only { namespaces, .. } => {
@@ -127,11 +127,10 @@ pub fn report(
         reason = Some(because);
         sentences.push(sentence);
     }
-    sentences.extend(
-        troubles
-            .iter()
-            .map(|(state, namespaces)| format!("{}: {state}", listed(namespaces.iter()))),
-    );
+    for (state, namespaces) in &troubles {
+        let names: Vec<_> = namespaces.iter().map(Namespace::as_str).collect();
+        sentences.push(format!("{}: {state}", first_of(&names, NAMED)));
+    }
     if let Scope::Only { invalid, .. } = &account.scope
         && !invalid.is_empty()
     {
@@ -169,13 +168,6 @@ fn quoted(entry: &str) -> String {
     let shown: String = entry.chars().take(SHOWN).collect();
     let more = if shown.len() < entry.len() { "…" } else { "" };
     format!("{shown:?}{more}")
-}
-
-/// The first namespaces by name, and how many more there are.
-pub(crate) fn listed<'a>(namespaces: impl ExactSizeIterator<Item = &'a Namespace>) -> String {
-    let more = namespaces.len().saturating_sub(NAMED);
-    let named: Vec<_> = namespaces.take(NAMED).map(Namespace::as_str).collect();
-    if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
 }
 
 /// The conditions of an account with ours set or removed, or `None` if nothing differs. Without a problem, ours says

@@ -1,13 +1,11 @@
 //! The state of the copy of one account in one namespace, for people and for metrics.
 
-use std::fmt;
-
 use strum::{EnumDiscriminants, EnumIter, EnumMessage, IntoEnumIterator as _, IntoStaticStr};
 
 use crate::credential::source::Unusable;
 use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 
-/// The state of the copy of one account in one namespace. A message is the text for people; a comment says more, for
+/// The state of the copy of one account in one namespace. Its text is for people; a comment says more, for
 /// `docs/reference.md`.
 #[derive(
     Debug,
@@ -22,6 +20,7 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
     EnumIter,
     EnumMessage,
     IntoStaticStr,
+    thiserror::Error,
 )]
 #[strum_discriminants(
     name(Label),
@@ -32,91 +31,90 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
 pub enum State {
     /// The copy is up to date. The metric also counts a copy whose write is pending, which `explain` reports as
     /// `CredentialOutdated`.
-    #[strum(message = "the copy exists")]
+    #[error("the copy exists")]
     Synced,
     /// The API server refuses to delete a copy that must not exist, or the deletion has failed for some seconds.
-    #[strum(
-        message = "the API server refuses to delete the Secret, so the token remains; the Secret's \
+    #[error(
+        "the API server refuses to delete the Secret, so the token remains; the Secret's \
                        Event WriteRefused quotes the response"
     )]
     DeleteRefused,
     /// The ManagedServiceAccount does not exist, or does not opt in to copies.
-    #[strum(message = "the ManagedServiceAccount does not opt in")]
+    #[error("the ManagedServiceAccount does not opt in")]
     NotAsked,
-    #[strum(message = "the ManagedServiceAccount opts in to other namespaces only")]
+    #[error("the ManagedServiceAccount opts in to other namespaces only")]
     OutOfScope,
-    #[strum(message = "no ManagedClusterSetBinding grants the cluster")]
+    #[error("no ManagedClusterSetBinding grants the cluster")]
     NotGranted,
-    #[strum(
-        message = "the namespace belongs to the hub or to a cluster and receives no credential \
+    #[error(
+        "the namespace belongs to the hub or to a cluster and receives no credential \
                        (--protected-namespaces)"
     )]
     ProtectedNamespace,
-    #[strum(message = "whether the cluster is granted is unknown, so an existing copy is kept")]
+    #[error("whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
-    #[strum(
-        message = "the name of the ManagedServiceAccount is reserved for that of the user server, whose \
+    #[error(
+        "the name of the ManagedServiceAccount is reserved for that of the user server, whose \
                        token is copied nowhere"
     )]
     ReservedAccount,
     /// In the step `Account`: the names of cluster and account together are too long for a Secret.
-    #[strum(message = "the names of cluster and account together are too long for a Secret")]
+    #[error("the names of cluster and account together are too long for a Secret")]
     NameTooLong,
     /// The ManagedServiceAccount cannot be read, its `status.conditions` are longer than 64 KiB, or the list of
     /// accounts is incomplete. An existing copy is kept.
-    #[strum(message = "the account cannot be read, so an existing copy is kept")]
+    #[error("the account cannot be read, so an existing copy is kept")]
     AccountUnknown,
-    #[strum(
-        message = "status.tokenSecretRef must name the Secret with the name of the account, and names \
+    #[error(
+        "status.tokenSecretRef must name the Secret with the name of the account, and names \
                        another"
     )]
     TokenElsewhere,
-    #[strum(message = "no agent has reported a token yet")]
+    #[error("no agent has reported a token yet")]
     NoToken,
-    #[strum(message = "whether there is a token is unknown, so an existing copy is kept")]
+    #[error("whether there is a token is unknown, so an existing copy is kept")]
     TokenUnknown,
     /// There are too many names of accounts to watch their tokens. Give accounts with the same purpose the same name in
     /// all clusters.
+    #[error(
+        "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster and {MAX} in \
+         total; give accounts with the same purpose the same name in all clusters"
+    )]
     TooManyNames,
-    #[strum(
-        message = "the agent did not create the Secret with the name of the account: it must have type \
+    #[error(
+        "the agent did not create the Secret with the name of the account: it must have type \
                        Opaque, the agent's label and an ownerReference to the account"
     )]
     ForeignToken,
-    #[strum(
-        message = "the token was reported before the ManagedCluster was created, so it may belong to an \
+    #[error(
+        "the token was reported before the ManagedCluster was created, so it may belong to an \
                    earlier cluster of the same name; it is synced once the agent reports a new one"
     )]
     EarlierToken,
     /// The reported Secret contains no valid token. An existing copy is kept.
+    #[error("the reported Secret cannot be copied: {0}; an existing copy is kept")]
     UnusableToken(Unusable),
-    #[strum(
-        message = "the syncer cannot read the Secrets of the namespace, so an existing copy is kept"
-    )]
+    #[error("the syncer cannot read the Secrets of the namespace, so an existing copy is kept")]
     CopiesUnknown,
     /// In the step `Credential`: without a profile, the copy of the token has no owner and is not created.
-    #[strum(
-        message = "the cluster has no ClusterProfile in the namespace, which must own the copy"
-    )]
+    #[error("the cluster has no ClusterProfile in the namespace, which must own the copy")]
     NoProfile,
     /// ClusterProfiles could be neither listed nor watched for a minute. An existing copy is kept.
-    #[strum(message = "whether there is a ClusterProfile is unknown, so an existing copy is kept")]
+    #[error("whether there is a ClusterProfile is unknown, so an existing copy is kept")]
     ProfileUnknown,
     /// In the step `Credential`: the profile that should own the copy does not name our cluster manager in both its label
     /// and its spec.
-    #[strum(
-        message = "the ClusterProfile does not name our cluster manager in both its label and its spec"
-    )]
+    #[error("the ClusterProfile does not name our cluster manager in both its label and its spec")]
     ForeignProfile,
-    #[strum(message = "another Secret has the name of the copy")]
+    #[error("another Secret has the name of the copy")]
     ForeignSecret,
-    #[strum(message = "a copy for another account has the same name")]
+    #[error("a copy for another account has the same name")]
     NameTaken,
-    #[strum(message = "the Secret is being deleted and waits for a finalizer")]
+    #[error("the Secret is being deleted and waits for a finalizer")]
     Terminating,
     /// The API server refuses to create or change the copy, or the write has failed for some seconds.
-    #[strum(
-        message = "the API server refuses the write of the Secret because of a quota, a webhook, a \
+    #[error(
+        "the API server refuses the write of the Secret because of a quota, a webhook, a \
                        policy or a missing permission; the Secret's Event WriteRefused quotes the response"
     )]
     WriteRefused,
@@ -173,21 +171,5 @@ impl State {
     #[must_use]
     pub fn reason(self) -> &'static str {
         self.into()
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooManyNames => write!(
-                f,
-                "too many names of accounts to watch their tokens: the limits are {MAX_OF_A_CLUSTER} for a cluster and \
-                 {MAX} in total; give accounts with the same purpose the same name in all clusters"
-            ),
-            Self::UnusableToken(why) => {
-                write!(f, "the reported Secret cannot be copied: {why}; an existing copy is kept")
-            }
-            state => f.write_str(state.get_message().unwrap_or_default()),
-        }
     }
 }

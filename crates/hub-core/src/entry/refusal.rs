@@ -171,55 +171,39 @@ impl Refusal {
     /// The reason as a label.
     #[must_use]
     pub fn reason(&self) -> RefusalReason {
-        match self {
-            Self::NoCluster
-            | Self::Target(_)
-            | Self::Impersonation(_)
-            | Self::SeveralCredentials => RefusalReason::Malformed,
-            Self::NoToken => RefusalReason::NoToken,
-            Self::InvalidToken { .. } | Self::NoServiceAccount => RefusalReason::InvalidToken,
-            Self::ReviewUnknown => RefusalReason::ReviewUnknown,
-            Self::NotGranted(_) | Self::Protected(_) => RefusalReason::NotGranted,
-            Self::GrantUnknown(_) => RefusalReason::GrantUnknown,
-            Self::GrantEnded(_) => RefusalReason::GrantEnded,
-            Self::TooManyRequests { .. }
-            | Self::TooManyToCluster { .. }
-            | Self::TooSlow(_)
-            | Self::TooManyReviews => RefusalReason::Limit,
-            Self::NoAccount(_) => RefusalReason::NoAccount,
-            Self::SecretUnread(_) => RefusalReason::SecretUnread,
-            Self::SharedAuthority(_) => RefusalReason::SharedAuthority,
-            Self::Unreachable { .. } => RefusalReason::Unreachable,
-            Self::AccountRefused(_) => RefusalReason::AccountRefused,
-            Self::Redirect(_) => RefusalReason::Redirect,
-            Self::ShuttingDown => RefusalReason::ShuttingDown,
-        }
+        self.kind().0
     }
 
     /// The HTTP status code.
     #[must_use]
     pub fn code(&self) -> u16 {
+        self.kind().1
+    }
+
+    fn kind(&self) -> (RefusalReason, u16) {
         match self {
-            Self::Target(_) | Self::Impersonation(_) | Self::SeveralCredentials => 400,
-            Self::NoToken | Self::InvalidToken { .. } => 401,
-            Self::NoServiceAccount
-            | Self::NotGranted(_)
-            | Self::Protected(_)
-            | Self::GrantEnded(_) => 403,
-            Self::NoCluster => 404,
+            Self::NoCluster => (RefusalReason::Malformed, 404),
+            Self::Target(_) | Self::Impersonation(_) | Self::SeveralCredentials => {
+                (RefusalReason::Malformed, 400)
+            }
+            Self::NoToken => (RefusalReason::NoToken, 401),
+            Self::InvalidToken { .. } => (RefusalReason::InvalidToken, 401),
+            Self::NoServiceAccount => (RefusalReason::InvalidToken, 403),
+            Self::ReviewUnknown => (RefusalReason::ReviewUnknown, 503),
+            Self::NotGranted(_) | Self::Protected(_) => (RefusalReason::NotGranted, 403),
+            Self::GrantUnknown(_) => (RefusalReason::GrantUnknown, 503),
+            Self::GrantEnded(_) => (RefusalReason::GrantEnded, 403),
             Self::TooManyRequests { .. }
             | Self::TooManyToCluster { .. }
             | Self::TooSlow(_)
-            | Self::TooManyReviews => 429,
-            Self::Unreachable { .. }
-            | Self::AccountRefused(_)
-            | Self::Redirect(_)
-            | Self::SharedAuthority(_) => 502,
-            Self::ReviewUnknown
-            | Self::GrantUnknown(_)
-            | Self::NoAccount(_)
-            | Self::SecretUnread(_)
-            | Self::ShuttingDown => 503,
+            | Self::TooManyReviews => (RefusalReason::Limit, 429),
+            Self::NoAccount(_) => (RefusalReason::NoAccount, 503),
+            Self::SecretUnread(_) => (RefusalReason::SecretUnread, 503),
+            Self::SharedAuthority(_) => (RefusalReason::SharedAuthority, 502),
+            Self::Unreachable { .. } => (RefusalReason::Unreachable, 502),
+            Self::AccountRefused(_) => (RefusalReason::AccountRefused, 502),
+            Self::Redirect(_) => (RefusalReason::Redirect, 502),
+            Self::ShuttingDown => (RefusalReason::ShuttingDown, 503),
         }
     }
 

@@ -10,118 +10,123 @@ use crate::access::Withheld;
 use crate::credential::report::{INVALID_ENTRIES, INVALID_NAMESPACE};
 use crate::credential::state::State;
 use crate::finding::Reason;
-use crate::grant::{Doubt, Refusal, Verdict};
+use crate::grant::Verdict;
 
 /// The result of a step. The codes are an API for scripts: codes can be added, and never change. If a controller
 /// reports the same as an Event or a condition, the code is that reason.
 ///
-/// A message is the text for people; a comment says more, for `docs/reference.md`. If a variant has a value, the codes
+/// Its text is for people; a comment says more, for `docs/reference.md`. If a variant has a value, the codes
 /// and texts are those of the value.
-#[derive(Debug, Clone, PartialEq, Eq, EnumDiscriminants, EnumIter, EnumMessage)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, EnumDiscriminants, EnumIter, EnumMessage, thiserror::Error,
+)]
 #[strum_discriminants(name(Variant), vis(), derive(IntoStaticStr))]
 pub enum Code {
     /// You do not have permission to read an object of the step, or the hub does not serve its kind.
-    #[strum(message = "you are not allowed to read it, or the hub does not serve it")]
+    #[error("you are not allowed to read it, or the hub does not serve it")]
     NotReadable,
-    #[strum(message = "the object reports nothing that is missing on the cluster")]
+    #[error("the object reports nothing that is missing on the cluster")]
     AccessReady,
-    #[strum(message = "the object does not report that the application reaches the cluster")]
+    #[error("the object does not report that the application reaches the cluster")]
     AccessNotReady,
-    #[strum(message = "the object, or a part of it, is not accepted")]
+    #[error("the object, or a part of it, is not accepted")]
     AccessNotAccepted,
     /// The cluster is granted, and the object does not select it: its labels do not match the selector, or no
     /// PlacementDecision for the Placement contains it.
-    #[strum(message = "the object does not select the cluster")]
+    #[error("the object does not select the cluster")]
     AccessNotSelected,
-    #[strum(message = "a process holds the Lease")]
+    #[error("a process holds the Lease")]
     ControllerLeads,
     /// No Lease names the controller in its annotation `hub-addons/controllers`. This is a problem if one of its writes is pending, or if no controller has a
     /// Lease and the hub has no profile of the cluster manager.
-    #[strum(message = "no controller of the hub addons runs: none has a Lease")]
+    #[error("no controller of the hub addons runs: none has a Lease")]
     ControllerNotFound,
     /// No process holds the Lease, or the holder no longer renews it.
-    #[strum(message = "no process leads, so no changes are written")]
+    #[error("no process leads, so no changes are written")]
     ControllerNotLeading,
     /// The process that holds the Lease could neither list nor watch a kind for a minute: what depends on it is kept as
     /// it is, and nothing is created.
-    #[strum(
-        message = "the process that leads cannot read a kind, so what depends on it is unknown: what exists stays, \
+    #[error(
+        "the process that leads cannot read a kind, so what depends on it is unknown: what exists stays, \
                        and nothing is created"
     )]
     KindUnreadable,
-    #[strum(message = "another program overwrites what the profile projector writes")]
+    #[error("another program overwrites what the profile projector writes")]
     OtherWriter,
-    #[strum(message = "the namespace has no ManagedClusterSetBinding")]
+    #[error("the namespace has no ManagedClusterSetBinding")]
     NoBinding,
-    #[strum(message = "the bindings of the namespace grant no cluster")]
+    #[error("the bindings of the namespace grant no cluster")]
     NothingSelected,
     /// The decision of a binding about the cluster, or about every cluster.
     #[strum(disabled)]
+    #[error("{0}")]
     Grant(Verdict),
-    #[strum(message = "the profile shows the cluster")]
+    #[error("the profile shows the cluster")]
     ProfileUpToDate,
-    #[strum(message = "the namespace has no profile of the cluster")]
+    #[error("the namespace has no profile of the cluster")]
     NoProfile,
-    #[strum(message = "the profile differs from what the profile projector writes")]
+    #[error("the profile differs from what the profile projector writes")]
     ProfileOutdated,
     /// The finding of the projector on the profile.
     #[strum(disabled)]
+    #[error("{}", .0.as_str())]
     Profile(Reason),
-    #[strum(message = "the profile publishes how to reach the cluster")]
+    #[error("the profile publishes how to reach the cluster")]
     AccessPublished,
     /// The access provider differs from what the provisioner writes, such as an entry of cluster-proxy's own
     /// controller. It is `unknown` where the flags of the provisioner cannot be read: state them after `--`.
-    #[strum(
-        message = "the access provider differs from what the access-provider provisioner writes"
-    )]
+    #[error("the access provider differs from what the access-provider provisioner writes")]
     AccessOutdated,
-    #[strum(message = "a published trust anchor has expired")]
+    #[error("a published trust anchor has expired")]
     TrustAnchorExpired,
     /// Why the profile has no access provider.
     #[strum(disabled)]
+    #[error("{0}")]
     Withheld(Withheld),
     /// The ManagedServiceAccount opts in to copies of its token in the namespace.
-    #[strum(message = "the account asks for copies of its token in the namespace")]
+    #[error("the account asks for copies of its token in the namespace")]
     AccountAsks,
     /// No ManagedServiceAccount of the cluster opts in to copies in the namespace.
-    #[strum(message = "no ManagedServiceAccount of the cluster asks for copies in the namespace")]
+    #[error("no ManagedServiceAccount of the cluster asks for copies in the namespace")]
     NoAccount,
     /// The account of a ClusterAccess or the copy of a token exists, although it has to be deleted: the cluster is no
     /// longer granted, or the account is gone or does not opt in. The API server refuses to delete it, a finalizer holds
     /// it, or its controller does not run.
-    #[strum(
-        message = "access that has ended still exists: its deletion is refused, a finalizer holds it, or \
+    #[error(
+        "access that has ended still exists: its deletion is refused, a finalizer holds it, or \
                        its controller does not run"
     )]
     NotWithdrawn,
-    #[strum(message = "the agent has reported the token")]
+    #[error("the agent has reported the token")]
     TokenReported,
     /// The state of the copy.
     #[strum(disabled)]
+    #[error("{0}")]
     Credential(State),
     /// The copy is missing or differs from what the credential syncer writes.
-    #[strum(message = "the copy differs from what the credential syncer writes")]
+    #[error("the copy differs from what the credential syncer writes")]
     CredentialOutdated,
     /// The syncer's report on the account.
     #[strum(disabled)]
+    #[error("{0}")]
     Reported(String),
-    #[strum(message = "the token has expired: the agent does not report a new one")]
+    #[error("the token has expired: the agent does not report a new one")]
     TokenExpired,
-    #[strum(
-        message = "the cluster accepts applications of the namespace by their own identity, if the \
+    #[error(
+        "the cluster accepts applications of the namespace by their own identity, if the \
                        roles exist there, which only a test shows"
     )]
     OwnIdentityAccepted,
     /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
     /// reach a cluster. Use copies of tokens.
-    #[strum(
-        message = "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
+    #[error(
+        "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
                        connect under their names (enableKubeApiProxy=false, as the multicluster engine \
                        sets): use copies of tokens"
     )]
     OwnIdentityUnsupported,
-    #[strum(
-        message = "applications have permissions for their own identity, and the profile does not \
+    #[error(
+        "applications have permissions for their own identity, and the profile does not \
                        show the user server: the provisioner for own identities does not run"
     )]
     OwnIdentityNotPublished,
@@ -211,17 +216,8 @@ fn meaning(variant: &(impl EnumMessage + fmt::Display)) -> String {
 fn verdict_code(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Granted => "Granted",
-        Verdict::Refused(Refusal::NoSuchCluster) => "NoSuchCluster",
-        Verdict::Refused(Refusal::ClusterDeleting) => "ClusterDeleting",
-        Verdict::Refused(Refusal::ClusterNotAccepted) => "ClusterNotAccepted",
-        Verdict::Refused(Refusal::NameMismatch) => Reason::BindingNameMismatch.as_str(),
-        Verdict::Refused(Refusal::NotBound) => "NotBound",
-        Verdict::Refused(Refusal::NoSuchSet) => "NoSuchSet",
-        Verdict::Refused(Refusal::NotSelected) => "NotSelected",
-        Verdict::Doubtful(Doubt::BindingUnreadable | Doubt::ClusterUnreadable) => {
-            Reason::Unreadable.as_str()
-        }
-        Verdict::Doubtful(Doubt::SelectorUnusable) => Reason::InvalidSelector.as_str(),
+        Verdict::Refused(refusal) => refusal.into_str(),
+        Verdict::Doubtful(doubt) => doubt.into_str(),
     }
 }
 
@@ -243,20 +239,6 @@ fn withheld_code(why: Withheld) -> &'static str {
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
-    }
-}
-
-/// The text for people.
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Grant(verdict) => verdict.fmt(f),
-            Self::Profile(reason) => f.write_str(reason.as_str()),
-            Self::Withheld(why) => why.fmt(f),
-            Self::Credential(state) => state.fmt(f),
-            Self::Reported(reason) => f.write_str(reason),
-            own => f.write_str(own.get_message().unwrap_or_default()),
-        }
     }
 }
 

@@ -144,8 +144,8 @@ impl Pair<'_> {
         let about = |step, code, object| self.finding(step, code, object).of_account(name);
         // Both states are of tokens and copies of an account that opts in.
         let is_unread = match state {
-            State::TokenUnknown => !hub.credentials.knows_sources(name),
-            State::CopiesUnknown => !hub.credentials.knows_copies(&key.namespace),
+            State::TokenUnknown => !hub.credentials.listed_sources.has(name),
+            State::CopiesUnknown => !hub.credentials.listed_copies.has(&key.namespace),
             _ => false,
         };
         let step = step_of(state);

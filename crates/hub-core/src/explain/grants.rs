@@ -234,7 +234,7 @@ fn judged(
     };
     match verdict {
         Verdict::Granted => of_binding(),
-        Verdict::Refused(Refusal::NameMismatch) => {
+        Verdict::Refused(Refusal::BindingNameMismatch) => {
             let named = binding
                 .terms
                 .as_ref()

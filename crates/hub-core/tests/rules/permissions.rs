@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use hub_api::names::Namespace;
 use hub_core::access::Known;
+use hub_core::credential::index::Listed;
 use hub_core::rights::{
-    BindingAction, CLEARED_NAMESPACES, Cleared, EVERYWHERE, GRACE, MissingRole, Needs,
-    ObservedRoleBinding, ObservedTokensRole, RulesAction, cleared_namespaces, plan_tokens,
-    token_rules,
+    BindingAction, CLEARED_NAMESPACES, EVERYWHERE, GRACE, MissingRole, Needs, ObservedRoleBinding,
+    ObservedTokensRole, RulesAction, cleared_by, cleared_namespaces, plan_tokens, token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::{RoleBinding, Subject};
@@ -60,12 +60,12 @@ impl Team {
 
     /// The syncer has run for this long, and has nothing left to delete. Returns whether the grace period is then over.
     fn advance(&mut self, ran: Duration) -> bool {
-        !self.0.advance(ran, &Cleared::In(["team".into()].into())).is_empty()
+        !self.0.advance(ran, &Listed::Of(["team".into()].into())).is_empty()
     }
 
     /// The syncer has run for this long, and cannot delete something, or does not know.
     fn advance_uncleared(&mut self, ran: Duration) {
-        assert_eq!(self.0.advance(ran, &Cleared::In(BTreeSet::new())), []);
+        assert_eq!(self.0.advance(ran, &Listed::Of(BTreeSet::new())), []);
     }
 }
 
@@ -200,15 +200,15 @@ fn the_annotation_of_the_lease_names_what_is_cleared() {
     for names in [&[][..], &["a"], &["a", "b-c"]] {
         let names: BTreeSet<_> = names.iter().map(|name| Namespace::from(*name)).collect();
         assert_eq!(
-            Cleared::read(&lease(cleared_namespaces(names.iter().cloned()))),
-            Cleared::In(names)
+            cleared_by(&lease(cleared_namespaces(names.iter().cloned()))),
+            Listed::Of(names)
         );
     }
     let many = (0..10_000).map(|index| Namespace::from(format!("{index:063}").as_str()));
     let value = cleared_namespaces(many).unwrap();
     assert!(value.len() < 64 * 1024, "{}", value.len());
-    assert!(matches!(Cleared::read(&lease(Some(value))), Cleared::In(names) if names.len() == 500));
-    assert_eq!(Cleared::read(&lease(Some(EVERYWHERE.to_owned()))), Cleared::Everywhere);
+    assert!(matches!(cleared_by(&lease(Some(value))), Listed::Of(names) if names.len() == 500));
+    assert_eq!(cleared_by(&lease(Some(EVERYWHERE.to_owned()))), Listed::All);
 }
 
 fn tokens_role(names: &[&str]) -> ObservedTokensRole {

@@ -52,7 +52,7 @@ fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
             world.index.set_accounts_read(true);
         }
         Change::SourcesListed => {
-            world.index.set_sources_read(None, true);
+            world.index.listed_sources.set(None, true);
         }
         Change::Secret(index, secret) => {
             let key = secret_keys().swap_remove(*index);
@@ -153,11 +153,11 @@ proptest! {
             Ok(())
         };
         for name in accounts().map(|key| key.account).collect::<BTreeSet<_>>() {
-            world.index.set_sources_read(Some(&name), true);
+            world.index.listed_sources.set(Some(&name), true);
             check(&world, world.index.keys_named(&world.fleet, &name).into_iter().collect(), name.as_str())?;
         }
         for namespace in secret_keys().into_iter().map(|copy_key| copy_key.namespace).collect::<BTreeSet<_>>() {
-            world.index.set_copies_read(Some(&namespace), true);
+            world.index.listed_copies.set(Some(&namespace), true);
             check(&world, world.index.keys_in(&world.fleet, &namespace), namespace.as_str())?;
         }
     }

@@ -252,7 +252,7 @@ fn unread_kinds() -> Vec<UnreadKind> {
         (
             "tokens",
             |world, read| {
-                world.index.set_sources_read(None, read);
+                world.index.listed_sources.set(None, read);
             },
             State::TokenUnknown,
             unbound(),
@@ -272,7 +272,7 @@ fn unread_kinds() -> Vec<UnreadKind> {
         (
             "copies",
             |world, read| {
-                world.index.set_copies_read(None, read);
+                world.index.listed_copies.set(None, read);
             },
             State::CopiesUnknown,
             unbound(),

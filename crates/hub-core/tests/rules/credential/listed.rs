@@ -25,10 +25,10 @@ fn watched_by_name() -> World {
     }
     world.index.set_accounts_read(true);
     for name in ["kueue", "argocd"] {
-        world.index.set_sources_read(Some(&name.into()), true);
+        world.index.listed_sources.set(Some(&name.into()), true);
     }
     for namespace in ["team", "ops"] {
-        world.index.set_copies_read(Some(&namespace.into()), true);
+        world.index.listed_copies.set(Some(&namespace.into()), true);
     }
     world.settle();
     world
@@ -56,7 +56,7 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     assert_eq!(world.next(), CopyAction::Nothing);
     assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
     assert!(
-        world.index.set_sources_read(Some(&"kueue".into()), true),
+        world.index.listed_sources.set(Some(&"kueue".into()), true),
         "the new list shows that there is no token"
     );
     assert_eq!(state(&world, "team", "kueue"), State::NoToken);
@@ -72,7 +72,7 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
     assert_eq!(state(&world, "ops", "kueue"), State::Synced, "another namespace is not affected");
     assert!(world.index.created(&scene_key()).is_some());
     assert!(world.index.has_copies(&"team".into()), "what this process created there is known");
-    world.index.set_copies_read(Some(&"team".into()), true);
+    world.index.listed_copies.set(Some(&"team".into()), true);
     world.settle();
     assert_eq!(state(&world, "team", "kueue"), State::Synced);
 }
@@ -81,7 +81,7 @@ fn while_the_watch_on_the_copies_of_a_namespace_starts_over_nothing_is_written_t
 fn a_namespace_about_which_nothing_is_known_has_no_places() {
     let mut world =
         World::unlisted(SyncSettings::default(), scene_without("ManagedClusterSetBinding"));
-    world.index.set_copies_read(Some(&"team".into()), true);
+    world.index.listed_copies.set(Some(&"team".into()), true);
     world.put(stranger("team", "c1-kueue"));
     assert!(world.index.has_copies(&"team".into()));
     assert_eq!(world.index.keys(&world.fleet), [scene_key()].into());
@@ -100,13 +100,13 @@ fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
         .index
         .keep_listed(|name| name.as_str() == "kueue", |namespace| namespace.as_str() == "ops");
     assert_eq!(world.index.source(&account_key("c1", "argocd")), None);
-    assert!(!world.index.knows_sources(&"argocd".into()));
+    assert!(!world.index.listed_sources.has(&"argocd".into()));
     assert!(world.index.source(&account_key("c1", "kueue")).is_some());
-    assert!(world.index.knows_sources(&"kueue".into()));
+    assert!(world.index.listed_sources.has(&"kueue".into()));
     assert_eq!(world.index.copy(&scene_key()), None);
-    assert!(!world.index.knows_copies(&"team".into()));
+    assert!(!world.index.listed_copies.has(&"team".into()));
     assert!(world.index.copy(&secret_key("ops", "c1-kueue")).is_some());
-    assert!(world.index.knows_copies(&"ops".into()));
+    assert!(world.index.listed_copies.has(&"ops".into()));
 }
 
 #[test]
@@ -115,7 +115,10 @@ fn where_all_tokens_and_copies_are_watched_none_is_forgotten() {
     world.index.keep_listed(|_| false, |_| false);
     assert!(world.index.source(&account_key("c1", "kueue")).is_some());
     assert!(world.index.copy(&scene_key()).is_some());
-    assert!(world.index.knows_copies(&"team".into()) && world.index.knows_sources(&"kueue".into()));
+    assert!(
+        world.index.listed_copies.has(&"team".into())
+            && world.index.listed_sources.has(&"kueue".into())
+    );
 }
 
 #[test]

@@ -140,12 +140,12 @@ fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
     world.arrive(&account(FIRST.0, FIRST.1));
     arrive(&mut world, SECOND);
     world.index.set_accounts_read(true);
-    world.index.set_copies_read(None, true);
+    world.index.listed_copies.set(None, true);
     // Tokens are listed by the names of accounts, one after the other.
-    world.index.set_sources_read(Some(&SECOND.1.into()), true);
+    world.index.listed_sources.set(Some(&SECOND.1.into()), true);
     assert_eq!(world.plan(&shared()).action, CopyAction::Nothing);
     assert_eq!(world.state(&shared(), &key(FIRST)), Some(State::TokenUnknown));
-    world.index.set_sources_read(Some(&FIRST.1.into()), true);
+    world.index.listed_sources.set(Some(&FIRST.1.into()), true);
     world.settle();
     assert_eq!(held_by(&world), Some(SECOND), "it has none");
 }

@@ -87,8 +87,8 @@ fn a_namespace_whose_secrets_cannot_be_read_is_reported_and_affects_no_other() {
     let mut world = World::unlisted(SyncSettings::default(), scene());
     world.arrive(&binding("ops", "prod"));
     world.index.set_accounts_read(true);
-    world.index.set_sources_read(None, true);
-    world.index.set_copies_read(Some(&"ops".into()), true);
+    world.index.listed_sources.set(None, true);
+    world.index.listed_copies.set(Some(&"ops".into()), true);
     assert_eq!(
         told(&world).unwrap().message,
         format!("team: {}. ops: {}", State::CopiesUnknown, State::NoProfile)
@@ -338,7 +338,7 @@ fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
     let objects: Vec<_> = scene_without("Secret").into_iter().chain(others).collect();
     let mut world = World::unlisted(SyncSettings::default(), objects);
     world.index.set_accounts_read(true);
-    world.index.set_copies_read(None, true);
+    world.index.listed_copies.set(None, true);
     let names = world.index.reach.changed_names().unwrap().names.clone();
     assert_eq!((names.len(), names.contains("kueue")), (MAX_OF_A_CLUSTER, false));
     let report = told(&world).unwrap();

@@ -93,10 +93,10 @@ impl Hub {
                     world.index.set_accounts_read(true);
                 }
                 None if *index == parts.len() + 1 && self.sources_listed => {
-                    world.index.set_sources_read(None, true);
+                    world.index.listed_sources.set(None, true);
                 }
                 None if *index == parts.len() + 2 => {
-                    world.index.set_copies_read(None, true);
+                    world.index.listed_copies.set(None, true);
                 }
                 Some(None) | None => {}
             }
@@ -110,9 +110,9 @@ impl Hub {
             world.index.set_accounts_read(true);
         }
         if self.sources_listed {
-            world.index.set_sources_read(None, true);
+            world.index.listed_sources.set(None, true);
         }
-        world.index.set_copies_read(None, true);
+        world.index.listed_copies.set(None, true);
     }
 
     /// The object of that kind, namespace and name.

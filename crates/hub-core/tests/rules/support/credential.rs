@@ -171,8 +171,8 @@ impl World {
     pub fn set_up(settings: SyncSettings, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = Self::unlisted(settings, objects);
         world.index.set_accounts_read(true);
-        world.index.set_sources_read(None, true);
-        world.index.set_copies_read(None, true);
+        world.index.listed_sources.set(None, true);
+        world.index.listed_copies.set(None, true);
         world
     }
 

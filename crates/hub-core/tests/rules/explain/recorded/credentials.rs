@@ -34,14 +34,14 @@ fn rebuilt(hub: &mut Observed, accounts: bool, sources: bool, copies: bool) {
     }
     if let Some(source) = hub.credentials.source(&key).filter(|_| sources) {
         index.apply_source(key, source.clone());
-        index.set_sources_read(None, true);
+        index.listed_sources.set(None, true);
     }
     let copy_key = secret_key("team", "c1-kueue");
     if let Some(copy) = hub.credentials.copy(&copy_key).filter(|_| copies) {
         index.apply_copy(&copy_key, copy.clone());
     }
     if copies {
-        index.set_copies_read(None, true);
+        index.listed_copies.set(None, true);
     }
     let profile = hub.credentials.profile(&crate::support::key("team", "c1")).cloned();
     index.apply_profile(crate::support::key("team", "c1"), profile.unwrap());

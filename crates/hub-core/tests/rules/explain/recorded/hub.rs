@@ -31,7 +31,7 @@ fn one_namespace(hub: &mut Observed) {
     (hub.fleet, hub.credentials) = (fleet([binding("team", "prod")]), CredentialIndex::default());
     (hub.knows_clusters, hub.knows_sets, hub.knows_anchors) = (false, false, false);
     hub.credentials.apply_copy(&copy_key, copy);
-    hub.credentials.set_copies_read(Some(&"team".into()), true);
+    hub.credentials.listed_copies.set(Some(&"team".into()), true);
     hub.leases = None;
 }
 
