@@ -73,51 +73,37 @@ impl PlaceArgs {
         Ok(Target { namespace: namespace.unwrap_or_else(|| hub.namespace.clone()), cluster })
     }
 
-    /// The namespace and the cluster that are named.
+    /// The namespace and the cluster in `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with `--namespace`,
+    /// which must not contradict them, also in `CLUSTER`.
     pub(crate) fn named(
         &self,
         hub: &Hub,
     ) -> Result<(Option<String>, Option<String>), CommandError> {
-        parse_place(&self.names, hub.named.as_deref()).map_err(CommandError::Refused)
+        let (first, cluster) = match &*self.names {
+            [] => (None, None),
+            [one] => match one.split_once('/') {
+                Some((first, cluster)) => (Some(first), Some(cluster)),
+                None if hub.named.is_some() => (None, Some(one.as_str())),
+                None => (Some(one.as_str()), None),
+            },
+            [first, cluster, ..] => (Some(first.as_str()), Some(cluster.as_str())),
+        };
+        let first = first.map(namespace).transpose().map_err(CommandError::Refused)?;
+        if let Some((first, option)) = first.as_ref().zip(hub.named.as_ref())
+            && first != option
+        {
+            let message =
+                format!("the command names {first}, and --namespace is {option}: choose one");
+            return Err(CommandError::Refused(message));
+        }
+        let cluster = cluster.map(self::cluster).transpose().map_err(CommandError::Refused)?;
+        Ok((hub.named.clone().or(first), cluster))
     }
-}
-
-/// The namespace and the cluster in `NAMESPACE`, `NAMESPACE/CLUSTER` and `NAMESPACE CLUSTER`; with the option for the
-/// namespace also in `CLUSTER`.
-fn split_place(names: &[String], has_option: bool) -> (Option<&str>, Option<&str>) {
-    match names {
-        [] => (None, None),
-        [one] => match one.split_once('/') {
-            Some((first, cluster)) => (Some(first), Some(cluster)),
-            None if has_option => (None, Some(one)),
-            None => (Some(one), None),
-        },
-        [first, cluster, ..] => (Some(first), Some(cluster)),
-    }
-}
-
-/// Reads a namespace and a cluster from one or two arguments and `--namespace`, which must not contradict them.
-fn parse_place(
-    names: &[String],
-    option: Option<&str>,
-) -> Result<(Option<String>, Option<String>), String> {
-    let (first, cluster) = split_place(names, option.is_some());
-    let first = first.map(namespace).transpose()?;
-    if let Some((first, option)) = first.as_deref().zip(option)
-        && first != option
-    {
-        return Err(format!("the command names {first}, and --namespace is {option}: choose one"));
-    }
-    let cluster = cluster.map(self::cluster).transpose()?;
-    Ok((option.map(str::to_owned).or(first), cluster))
 }
 
 /// The output format.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
-    #[default]
-    Table,
     /// For programs.
     Json,
     /// For programs and people.
@@ -206,9 +192,9 @@ pub struct ListArgs {
     #[arg(long, short = 'A', conflicts_with = "names")]
     pub all_namespaces: bool,
 
-    /// The output format
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
+    /// The output format; by default one for people
+    #[arg(long, short, value_enum)]
+    pub output: Option<Output>,
 }
 
 /// The arguments of `explain`.
@@ -231,9 +217,9 @@ pub struct ExplainArgs {
     #[arg(long)]
     pub all: bool,
 
-    /// The output format
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
+    /// The output format; by default one for people
+    #[arg(long, short, value_enum)]
+    pub output: Option<Output>,
 
     /// The flags of the controllers
     #[command(flatten)]
@@ -267,15 +253,6 @@ pub enum DryRun {
 pub struct RoleArg {
     pub name: String,
     pub namespaces: Vec<String>,
-}
-
-/// The format of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ObjectOutput {
-    /// For programs.
-    Json,
-    /// For programs and people.
-    Yaml,
 }
 
 /// The arguments of `request`.
@@ -320,15 +297,7 @@ pub struct RequestArgs {
 
     /// Print the object in this format
     #[arg(long, short, value_enum)]
-    pub output: Option<ObjectOutput>,
-}
-
-/// The format of a report.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum ReportOutput {
-    /// For a browser.
-    #[default]
-    Html,
+    pub output: Option<Output>,
 }
 
 /// The arguments of `report`.
@@ -336,8 +305,8 @@ pub enum ReportOutput {
 #[group(skip)]
 pub struct ReportArgs {
     /// The output format
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: ReportOutput,
+    #[arg(long, short, value_parser = ["html"], default_value = "html")]
+    pub output: String,
 
     /// The flags of the controllers
     #[command(flatten)]
@@ -414,9 +383,9 @@ pub struct TestArgs {
     #[command(flatten)]
     pub reach: ReachArgs,
 
-    /// The output format
-    #[arg(long, short, value_enum, default_value_t)]
-    pub output: Output,
+    /// The output format; by default one for people
+    #[arg(long, short, value_enum)]
+    pub output: Option<Output>,
 }
 
 /// A duration on the command line, such as `90s`, `2m` or `0s`.
@@ -450,8 +419,8 @@ pub struct KubeconfigArgs {
     pub port_forward: bool,
 
     /// The output format
-    #[arg(long, short, value_enum, default_value_t = ObjectOutput::Yaml)]
-    pub output: ObjectOutput,
+    #[arg(long, short, value_enum, default_value_t = Output::Yaml)]
+    pub output: Output,
 }
 
 /// A namespace, and optionally a cluster.

@@ -7,12 +7,13 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use hub_api::names::{AccountName, ClusterName, Namespace};
 use hub_core::explain::{self, CheckResult, Explanation, Object, Question, Status, Step};
+use hub_core::finding::first_of;
 use object_names::visible;
 
-use crate::args::{ExplainArgs, Output};
+use crate::args::ExplainArgs;
 use crate::hub::Hub;
 use crate::read::Reading;
-use crate::{CommandError, Conclusion, output};
+use crate::{CommandError, Conclusion};
 
 /// The maximum number of namespaces and clusters that a line lists.
 const NAMED: usize = 3;
@@ -27,9 +28,8 @@ pub async fn explain(
     let observed = Reading::new(hub, &question).observe(&args.controllers).await?;
     let mut explanation = explain::explain(&observed, &question);
     match args.output {
-        Output::Json => output::pretty_json(&explanation, out)?,
-        Output::Yaml => output::yaml(&explanation, out)?,
-        Output::Table => {
+        Some(format) => format.print(&explanation, out)?,
+        None => {
             explanation.findings.iter_mut().for_each(show);
             if question.all {
                 every_step(&explanation, out)?;
@@ -69,14 +69,14 @@ fn question(hub: &Hub, args: &ExplainArgs) -> Result<Question, CommandError> {
 
 /// The character of a mark, and its style on a terminal with colours.
 pub(crate) fn shown(mark: Status) -> String {
-    let (character, colour) = match mark {
-        Status::Info => ("-", AnsiColor::Cyan),
-        Status::Ok => ("✓", AnsiColor::Green),
-        Status::Unknown => ("?", AnsiColor::Yellow),
-        Status::Problem => ("✗", AnsiColor::Red),
+    let colour = match mark {
+        Status::Info => AnsiColor::Cyan,
+        Status::Ok => AnsiColor::Green,
+        Status::Unknown => AnsiColor::Yellow,
+        Status::Problem => AnsiColor::Red,
     };
     let style = Style::new().fg_color(Some(colour.into()));
-    format!("{style}{character}{style:#}")
+    format!("{style}{}{style:#}", mark.character())
 }
 
 fn fact(finding: &CheckResult) -> String {
@@ -169,8 +169,5 @@ fn places(findings: &[&CheckResult]) -> String {
     let name = |finding: &&CheckResult| place(finding).unwrap_or_default() + &account(finding);
     let mut names: Vec<String> = findings.iter().map(name).collect();
     names.dedup();
-    let more = names.len().saturating_sub(NAMED);
-    names.truncate(NAMED);
-    let list = names.join(", ");
-    if more == 0 { list } else { format!("{list} and {more} more") }
+    first_of(&names, NAMED)
 }

@@ -14,9 +14,9 @@ use kube::api::{DynamicObject, ListParams};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use crate::args::{KubeconfigArgs, ObjectOutput, Target, absolute};
+use crate::args::{KubeconfigArgs, Output, Target, absolute};
 use crate::hub::{Hub, HubError};
-use crate::{CommandError, Conclusion, output, requests};
+use crate::{CommandError, Conclusion, requests};
 
 /// Prints a kubeconfig for the clusters that a namespace can see.
 pub async fn kubeconfig(
@@ -33,14 +33,11 @@ pub async fn kubeconfig(
     }
     let hub_kubeconfig = hub.kubeconfig_for_plugin(args.reach.hub_kubeconfig.as_ref())?;
     let config = config(hub_kubeconfig, args, &entries);
-    if args.output == ObjectOutput::Json {
-        output::pretty_json(&config, out)?;
-    } else {
-        for forward in forwards {
-            writeln!(out, "# Needs: {forward}")?;
-        }
-        output::yaml(&config, out)?;
+    // JSON has no comments.
+    for forward in forwards.iter().filter(|_| args.output == Output::Yaml) {
+        writeln!(out, "# Needs: {forward}")?;
     }
+    args.output.print(&config, out)?;
     Ok(Conclusion::Fine)
 }
 

@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::account::{Copied, copies};
-use crate::args::{ListArgs, Output};
+use crate::args::ListArgs;
 use crate::hub::{Hub, HubError};
 use crate::requests;
-use crate::{CommandError, Conclusion, output, table};
+use crate::{CommandError, Conclusion, table};
 
 /// The text for an unknown value.
 const UNKNOWN: &str = "?";
@@ -100,9 +100,8 @@ pub async fn list(
     let rows: Vec<_> = found.iter().map(|object| Row::read(object, &credentials)).collect();
     let items = serde_json::json!({ "items": rows });
     match args.output {
-        Output::Json => output::pretty_json(&items, out)?,
-        Output::Yaml => output::yaml(&items, out)?,
-        Output::Table if rows.is_empty() => {
+        Some(format) => format.print(&items, out)?,
+        None if rows.is_empty() => {
             let place = namespace
                 .map_or("any namespace".to_owned(), |namespace| format!("namespace {namespace}"));
             let target = namespace.unwrap_or_default();
@@ -111,7 +110,7 @@ pub async fn list(
                 "No ClusterProfiles found in {place}. To find out why: kubectl clusterprofile explain {target}"
             )?;
         }
-        Output::Table => {
+        None => {
             let mut all = vec![HEADS.map(str::to_owned).to_vec()];
             all.extend(rows.iter().map(Row::cells));
             table::print(&all, out)?;

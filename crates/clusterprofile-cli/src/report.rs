@@ -124,8 +124,8 @@ fn cell(namespace: &str, cluster: &str, findings: &[&CheckResult]) -> Markup {
     };
     let told: Vec<_> = findings.iter().filter(is_told).copied().collect();
     html! {
-        details class=(class(mark)) name="cell" {
-            summary aria-label=(word(mark)) { (character(mark)) }
+        details class=(mark.into_str()) name="cell" {
+            summary aria-label=(word(mark)) { (mark.character()) }
             div { b { (visible(namespace)) "/" (visible(cluster)) ": " (word(mark)) } (steps(&told)) }
         }
     }
@@ -133,7 +133,7 @@ fn cell(namespace: &str, cluster: &str, findings: &[&CheckResult]) -> Markup {
 
 fn steps(findings: &[&CheckResult]) -> Markup {
     html! { ul { @for finding in findings {
-        li class=(class(finding.mark)) {
+        li class=(finding.mark.into_str()) {
             b { (finding.step.title()) @if let Some(account) = &finding.account { " (" (visible(account)) ")" } }
             " " (visible(&finding.message))
             br;
@@ -182,7 +182,7 @@ fn tokens(hub: &Observed) -> Markup {
 fn expiry(hub: &Observed, expires: Option<Timestamp>) -> Markup {
     let Some(expires) = expires else { return html! { td { "unknown" } } };
     let mark = if expires <= hub.now { Status::Problem } else { Status::Ok };
-    html! { td class=(class(mark)) { (format!("{expires:.0}")) } }
+    html! { td class=(mark.into_str()) { (format!("{expires:.0}")) } }
 }
 
 fn anchors(hub: &Observed) -> Markup {
@@ -202,28 +202,11 @@ fn anchors(hub: &Observed) -> Markup {
     } } }
 }
 
-fn class(mark: Status) -> &'static str {
-    match mark {
-        Status::Info => "info",
-        Status::Ok => "ok",
-        Status::Unknown => "unknown",
-        Status::Problem => "problem",
-    }
-}
-
 fn word(mark: Status) -> &'static str {
     match mark {
         Status::Info | Status::Ok => "in order",
         Status::Unknown => "cannot be read",
         Status::Problem => "problem",
-    }
-}
-
-fn character(mark: Status) -> &'static str {
-    match mark {
-        Status::Info | Status::Ok => "✓",
-        Status::Unknown => "?",
-        Status::Problem => "✗",
     }
 }
 

@@ -10,9 +10,8 @@ use hub_api::cluster_access::{
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::args::{DryRun, Identity, ObjectOutput, RequestArgs};
+use crate::args::{DryRun, Identity, RequestArgs};
 use crate::hub::{Hub, HubError};
-use crate::output::{pretty_json, yaml};
 use crate::{CommandError, Conclusion};
 
 /// The most entries of each list: the schema rejects more.
@@ -43,8 +42,7 @@ pub(crate) fn print(
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
     match args.output {
-        Some(ObjectOutput::Json) => pretty_json(access, out)?,
-        Some(ObjectOutput::Yaml) => yaml(access, out)?,
+        Some(format) => format.print(access, out)?,
         None => {
             let name = access.metadata.name.as_deref().unwrap_or_default();
             let done = match args.dry_run {
