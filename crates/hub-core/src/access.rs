@@ -251,13 +251,9 @@ pub fn published_anchors(observed: &ObservedProfile, provider: &str) -> Option<T
 #[derive(Debug, Default)]
 pub struct AnchorReader {
     parsed: HashMap<Text, Option<TrustBundle>>,
-    /// The text in each status that was read, by provider and by the address of the status, which is held: a cluster has
-    /// the same status in every namespace.
-    texts: HashMap<(String, Vec<usize>), ReadStatus>,
+    /// The text in each status that was read, by provider: a cluster has the same status in every namespace.
+    texts: HashMap<(String, StatusText), Option<Text>>,
 }
-
-/// A status, and what it publishes.
-type ReadStatus = (StatusText, Option<Text>);
 
 impl AnchorReader {
     /// The trust anchors that a profile publishes for a provider, if they can be read.
@@ -271,8 +267,8 @@ impl AnchorReader {
             let data = observed.access_provider(provider)?.cluster?.certificate_authority_data?;
             String::from_utf8(data.0).ok().map(Text::from)
         };
-        let texts = self.texts.entry((provider.to_owned(), status.address()));
-        let text = texts.or_insert_with(|| (status.clone(), read())).1.as_ref()?;
+        let texts = self.texts.entry((provider.to_owned(), status.clone()));
+        let text = texts.or_insert_with(read).as_ref()?;
         if !self.parsed.contains_key(text) {
             let bundle = TrustBundle::from_published(text.as_bytes()).ok();
             self.parsed.insert(text.clone(), bundle);

@@ -194,11 +194,9 @@ impl ConsumerRole {
         let uid = &object.version.uid;
         let rules = || {
             let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
-            let is_known = consumers.is_read();
-            let rules = consumer
-                .map(|consumer| rules(settings, fleet, consumer, is_known, accounts, before));
+            let names = Names { settings, fleet, accounts, is_known: consumers.is_read() };
             // Without a consumer, it names nothing.
-            rules.unwrap_or_default()
+            consumer.map(|consumer| names.rules(consumer, before)).unwrap_or_default()
         };
         let subjects = || {
             let accounts =
@@ -254,78 +252,64 @@ impl ConsumerRole {
     }
 }
 
-/// The rules of a Role. Unless it is known what the consumer asks for, no name is added.
-fn rules(
-    settings: &PermissionSettings,
-    fleet: &Fleet,
-    consumer: &Consumer,
+/// What decides which copies a Role names.
+struct Names<'a> {
+    settings: &'a PermissionSettings,
+    fleet: &'a Fleet,
+    accounts: &'a AskingAccounts,
+    /// Whether it is known what the consumers ask for. Unless it is, no name is added.
     is_known: bool,
-    accounts: &AskingAccounts,
-    observed: &[PolicyRule],
-) -> Vec<PolicyRule> {
-    let before = names_in(observed);
-    let namespace = consumer.namespace();
-    let suffix = format!("-{}", consumer.account);
-    let known =
-        before.iter().filter_map(|name| name.strip_suffix(suffix.as_str())).map(ClusterName::from);
-    let clusters: BTreeSet<_> = fleet.candidates_in(namespace).cloned().chain(known).collect();
-    let mut names = Vec::new();
-    for cluster in clusters {
-        let key = AccountKey { cluster, account: consumer.account.clone() };
-        let name = key.copy_name();
-        let is_named = before.contains(name.as_str());
-        if is_name_wanted(settings, fleet, consumer, is_known, accounts, &key, is_named) {
-            names.push(name);
+}
+
+impl Names<'_> {
+    /// The rules of a Role.
+    fn rules(&self, consumer: &Consumer, observed: &[PolicyRule]) -> Vec<PolicyRule> {
+        let before = names_in(observed);
+        let suffix = format!("-{}", consumer.account);
+        let known = before.iter().filter_map(|name| name.strip_suffix(suffix.as_str()));
+        let candidates = self.fleet.candidates_in(consumer.namespace()).cloned();
+        let clusters: BTreeSet<_> = candidates.chain(known.map(ClusterName::from)).collect();
+        let mut names = Vec::new();
+        for cluster in clusters {
+            let key = AccountKey { cluster, account: consumer.account.clone() };
+            let name = key.copy_name();
+            if self.has(consumer, &key, before.contains(name.as_str())) {
+                names.push(name);
+            }
         }
+        names.sort();
+        secret_rules(&["get"], names)
     }
-    names.sort();
-    secret_rules(&["get"], names)
-}
 
-/// Whether a Role should name the copy of an account of its application, which it names so far or not.
-fn is_name_wanted(
-    settings: &PermissionSettings,
-    fleet: &Fleet,
-    consumer: &Consumer,
-    is_known: bool,
-    accounts: &AskingAccounts,
-    key: &AccountKey,
-    is_named: bool,
-) -> bool {
-    let Some(asking) = accounts.get(key).filter(|asking| asking.is_maintained) else {
-        return false;
-    };
-    let namespace = consumer.namespace();
-    let mut grant = is_granted(settings, fleet, namespace, key, &asking.scope);
-    for other in accounts_of_copy(&key.copy_name()).filter(|other| other != key) {
-        let Some(asking) = accounts.get(&other) else { continue };
-        grant = match is_granted(settings, fleet, namespace, &other, &asking.scope) {
-            Grant::Granted => Grant::Refused,
-            Grant::Unknown => grant.min(Grant::Unknown),
-            Grant::Refused => grant,
+    /// Whether a Role should name the copy of an account of its application, which it names so far or not.
+    fn has(&self, consumer: &Consumer, key: &AccountKey, is_named: bool) -> bool {
+        let Some(asking) = self.accounts.get(key).filter(|asking| asking.is_maintained) else {
+            return false;
         };
+        let namespace = consumer.namespace();
+        let mut grant = self.grant(namespace, key, &asking.scope);
+        for other in accounts_of_copy(&key.copy_name()).filter(|other| other != key) {
+            let Some(asking) = self.accounts.get(&other) else { continue };
+            grant = match self.grant(namespace, &other, &asking.scope) {
+                Grant::Granted => Grant::Refused,
+                Grant::Unknown => grant.min(Grant::Unknown),
+                Grant::Refused => grant,
+            };
+        }
+        is_named && grant != Grant::Refused || self.is_known && grant == Grant::Granted
     }
-    is_named && grant != Grant::Refused || is_known && grant == Grant::Granted
-}
 
-/// Whether a namespace may get the copy of an account that opts in to copies.
-fn is_granted(
-    settings: &PermissionSettings,
-    fleet: &Fleet,
-    namespace: &Namespace,
-    key: &AccountKey,
-    scope: &Scope,
-) -> Grant {
-    let is_offered = match scope {
-        Scope::EveryGrantedNamespace => !settings.require_namespaces,
-        Scope::Only { namespaces, .. } => namespaces.contains(namespace),
-        Scope::TooLong => false,
-    };
-    let is_protected = || settings.protected.protects(fleet, namespace);
-    if !is_offered || !account::can_have_copies(key) || is_protected() {
-        return Grant::Refused;
+    /// Whether a namespace may get the copy of an account that opts in to copies.
+    fn grant(&self, namespace: &Namespace, key: &AccountKey, scope: &Scope) -> Grant {
+        let is_protected = || self.settings.protected.protects(self.fleet, namespace);
+        if !scope.has(namespace, self.settings.require_namespaces)
+            || !account::can_have_copies(key)
+            || is_protected()
+        {
+            return Grant::Refused;
+        }
+        grant::decide(self.fleet, &key.cluster.in_namespace(namespace))
     }
-    grant::decide(fleet, &key.cluster.in_namespace(namespace))
 }
 
 /// What a change of an account, or of its cluster, changes in a Role.
@@ -347,6 +331,7 @@ pub fn changes<'a>(
     account: &AccountKey,
 ) -> Vec<(&'a AccessName, NameChange)> {
     let copy = account.copy_name();
+    let names = Names { settings, fleet, accounts, is_known: consumers.is_read() };
     let mut changes = Vec::new();
     for key in accounts_of_copy(&copy) {
         for consumer in consumers.of(&key.account).filter(|consumer| !consumer.is_own()) {
@@ -355,10 +340,7 @@ pub fn changes<'a>(
             // A Role that is not shown is planned when it is.
             let Some(role) = shown.get(&role) else { continue };
             let is_named = each_name_in(&role.rules).any(|name| name == copy);
-            let is_known = consumers.is_read();
-            let is_wanted =
-                is_name_wanted(settings, fleet, consumer, is_known, accounts, &key, is_named);
-            match (is_named, is_wanted) {
+            match (is_named, names.has(consumer, &key, is_named)) {
                 (true, false) => changes.push((access, NameChange::Remove)),
                 (false, true) => changes.push((access, NameChange::Add)),
                 (true, true) | (false, false) => {}

@@ -412,14 +412,14 @@ pub(crate) struct Pair<'a> {
 
 impl Pair<'_> {
     fn steps(&self, findings: &mut Findings) {
-        let own = self.cluster_access_steps(findings);
+        let (own, uses_no_tokens) = self.cluster_access_steps(findings);
         let may_be_granted = self.grant_steps(findings);
         let has_profile = self.profile_steps(findings);
         if !may_be_granted {
             self.left_accounts(findings);
             self.left_copies(&BTreeSet::new(), findings);
         } else if has_profile {
-            self.access_step().into_iter().for_each(|finding| findings.add(finding));
+            self.access_step(uses_no_tokens).into_iter().for_each(|finding| findings.add(finding));
             let is_unsupported = self.hub.no_kube_api_proxy.present().is_some();
             if let Some((access, _)) = own.iter().find(|(_, is_ready)| *is_ready || is_unsupported)
             {
@@ -430,20 +430,22 @@ impl Pair<'_> {
     }
 
     /// What the ClusterAccesses of the namespace report about the cluster. Returns those with the identity Own that select
-    /// it, each with whether the cluster is ready for it.
-    fn cluster_access_steps(&self, findings: &mut Findings) -> Vec<(&AccessName, bool)> {
-        let mut own = Vec::new();
+    /// it, each with whether the cluster is ready for it; and whether there are any, and all have that identity.
+    fn cluster_access_steps(&self, findings: &mut Findings) -> (Vec<(&AccessName, bool)>, bool) {
+        let (mut own, mut identities) = (Vec::new(), BTreeSet::new());
         for (name, access) in
             self.hub.accesses.iter().filter(|(name, _)| name.namespace == self.key.namespace)
         {
+            let is_own = access.spec.identity == IdentityKind::Own;
+            identities.insert(is_own);
             let Some(finding) = self.cluster_access_step(name, access) else { continue };
             let is_used = matches!(finding.code, Code::AccessReady | Code::AccessNotReady);
-            if access.spec.identity == IdentityKind::Own && is_used {
+            if is_own && is_used {
                 own.push((name, finding.code == Code::AccessReady));
             }
             findings.add(finding);
         }
-        own
+        (own, identities == BTreeSet::from([true]))
     }
 
     /// What a ClusterAccess reports about the cluster, unless it is not about it.

@@ -7,7 +7,7 @@ const LONG: usize = 128;
 
 /// A status as JSON text, which takes a tenth of the memory of the parsed tree. The text is shared, since the profiles
 /// of a cluster have the same status in every namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct StatusText {
     /// The text without its long strings.
     text: Text,
@@ -34,12 +34,6 @@ impl From<&str> for StatusText {
 }
 
 impl StatusText {
-    /// Where its parts are in memory: equal for equal texts, since these are shared.
-    pub(crate) fn address(&self) -> Vec<usize> {
-        let long = self.long.iter().map(|(_, text)| text.as_ptr().addr());
-        [self.text.as_ptr().addr()].into_iter().chain(long).collect()
-    }
-
     /// The whole text.
     pub(crate) fn whole(&self) -> String {
         let mut whole = String::new();

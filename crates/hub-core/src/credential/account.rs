@@ -92,6 +92,15 @@ impl Scope {
         Self::Only { namespaces: BTreeSet::new(), invalid: BTreeSet::new() }
     }
 
+    /// Whether it has a namespace. The settings may require the annotation.
+    pub(crate) fn has(&self, namespace: &Namespace, require_namespaces: bool) -> bool {
+        match self {
+            Self::EveryGrantedNamespace => !require_namespaces,
+            Self::Only { namespaces, .. } => namespaces.contains(namespace),
+            Self::TooLong => false,
+        }
+    }
+
     /// Parses the annotation. Empty entries are ignored; an annotation without a namespace opts in to none, since its
     /// author intended a limit.
     #[must_use]

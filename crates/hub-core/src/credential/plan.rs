@@ -4,7 +4,7 @@ use hub_api::names::{AccountKey, Namespace, SecretKey};
 use hub_api::secret::Secret;
 
 use crate::action::Action;
-use crate::credential::account::{self, Account, Scope};
+use crate::credential::account::{self, Account};
 use crate::credential::copy::{ObservedCopy, Patch, Wanted};
 use crate::credential::index::{CreatedCopy, CredentialIndex, Refused};
 use crate::credential::state::State;
@@ -490,9 +490,6 @@ fn asked(
     if !account::can_have_copies(key) {
         return Err(State::NameTooLong);
     }
-    match &account.scope {
-        Scope::EveryGrantedNamespace if !index.settings.require_namespaces => Ok(()),
-        Scope::Only { namespaces, .. } if namespaces.contains(namespace) => Ok(()),
-        _ => Err(State::OutOfScope),
-    }
+    let is_asked = account.scope.has(namespace, index.settings.require_namespaces);
+    if is_asked { Ok(()) } else { Err(State::OutOfScope) }
 }

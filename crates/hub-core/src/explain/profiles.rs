@@ -1,6 +1,5 @@
 //! Whether the profile is up to date and has an access provider.
 
-use hub_api::cluster_access::{ClusterAccess, IdentityKind};
 use hub_api::cluster_profile::Cluster;
 use hub_api::names::ProfileKey;
 
@@ -135,8 +134,8 @@ impl Pair<'_> {
         }
     }
 
-    /// Whether the profile has an access provider with valid trust anchors.
-    pub(super) fn access_step(&self) -> Option<CheckResult> {
+    /// Whether the profile has an access provider with valid trust anchors, which applications may not use.
+    pub(super) fn access_step(&self, uses_no_tokens: bool) -> Option<CheckResult> {
         let (hub, key) = (self.hub, self.key);
         let profile =
             self.profile().filter(|it| access::is_ours(&it.observed, &hub.settings.manager))?;
@@ -152,7 +151,7 @@ impl Pair<'_> {
         let configured =
             access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         match (&offer, &entry) {
-            (_, None) if is_off && (!self.is_asked || self.uses_no_tokens()) => return None,
+            (_, None) if is_off && (!self.is_asked || uses_no_tokens) => return None,
             // The trust anchors of a configured server are not read.
             (Offer::Keep(Withheld::NoTrustAnchor), _)
                 if configured.as_ref().is_some_and(|server| {
@@ -198,14 +197,6 @@ impl Pair<'_> {
             expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
         let value = format!("{}{expiry}", entry.server);
         Some(step(Code::AccessPublished).field(format!("{field}.cluster.server"), value))
-    }
-
-    /// Whether the applications of the namespace have identities of their own, and no copies.
-    fn uses_no_tokens(&self) -> bool {
-        let mut accesses =
-            self.hub.accesses.iter().filter(|(name, _)| name.namespace == self.key.namespace);
-        let is_own = |(_, access): (&_, &ClusterAccess)| access.spec.identity == IdentityKind::Own;
-        accesses.clone().next().is_some() && accesses.all(is_own)
     }
 
     /// The entry differs from the provisioner's next write, by the flags that are known.
