@@ -118,12 +118,12 @@ impl EntryGauges {
 
     fn entries(&self, state: Option<Withheld>) -> Gauge {
         let labels =
-            [("source", self.source), ("state", state.map_or(PUBLISHED, Withheld::as_str))];
+            [("source", self.source), ("state", state.map_or(PUBLISHED, |why| why.into_str()))];
         self.metrics.access_providers.get_or_create_owned(&labels)
     }
 
     fn server(&self, state: ServerState) -> Gauge {
-        let labels = [("source", self.source), ("result", state.as_str())];
+        let labels = [("source", self.source), ("result", state.into_str())];
         self.metrics.server_check.get_or_create_owned(&labels)
     }
 

@@ -305,7 +305,7 @@ impl Store {
                 debug!(
                     "checked the published server {}: {} {detail}",
                     server.address.host,
-                    state.as_str()
+                    state.into_str()
                 );
                 if self.index.lock().observe(&server, &sighting) {
                     info!(

@@ -107,7 +107,7 @@ pub enum AccessSource {
     UserServer(ServerTemplate),
 }
 
-/// Why an entry is not published. The set is fixed, so each can be a label of a metric.
+/// Why an entry is not published. The set is fixed, so each can be a label of a metric (`into_str`).
 #[derive(
     Debug,
     Clone,
@@ -122,7 +122,7 @@ pub enum AccessSource {
     VariantArray,
     thiserror::Error,
 )]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Withheld {
     #[error("the hub has no ManagedProxyConfiguration: cluster-proxy is not installed")]
     NoConfiguration,
@@ -153,12 +153,6 @@ pub enum Withheld {
 impl Withheld {
     /// Every reason, for metrics that start at zero.
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The reason as a metric's label.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// The decision about our entry in one profile.

@@ -62,6 +62,7 @@ pub enum Subject {
     IntoStaticStr,
     VariantArray,
 )]
+#[strum(const_into_str)]
 pub enum Reason {
     /// A profile of another cluster manager, or with our label and of none, has the name of ours.
     ///
@@ -259,12 +260,6 @@ pub enum Reason {
 impl Reason {
     /// Every reason, for metrics that start at zero.
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The Event's `reason`, in CamelCase.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 
     /// What has happened, for the documentation.
     pub(crate) fn summary(self) -> &'static str {

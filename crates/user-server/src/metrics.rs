@@ -103,10 +103,10 @@ impl UserServerMetrics {
             connections: metric(registry, "user_server_connections", "Connections of applications"),
         };
         for reason in RefusalReason::ALL {
-            metrics.refused.get_or_create(&[("reason", reason.as_str())]).inc_by(0);
+            metrics.refused.get_or_create(&[("reason", reason.into_str())]).inc_by(0);
         }
         for reason in CUT {
-            metrics.cut.get_or_create(&[("reason", reason.as_str())]).inc_by(0);
+            metrics.cut.get_or_create(&[("reason", reason.into_str())]).inc_by(0);
         }
         for kind in StreamKind::VARIANTS {
             metrics.open.get_or_create(&[("kind", kind.into())]).set(0);
@@ -119,12 +119,12 @@ impl UserServerMetrics {
     }
 
     pub(crate) fn refused(&self, reason: RefusalReason) {
-        self.refused.get_or_create(&[("reason", reason.as_str())]).inc();
+        self.refused.get_or_create(&[("reason", reason.into_str())]).inc();
     }
 
     /// An open request ends.
     pub(crate) fn cut(&self, reason: RefusalReason) {
-        self.cut.get_or_create(&[("reason", reason.as_str())]).inc();
+        self.cut.get_or_create(&[("reason", reason.into_str())]).inc();
     }
 
     /// The number of open requests.

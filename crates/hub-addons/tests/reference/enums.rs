@@ -32,7 +32,7 @@ fn comment(variant: &(impl EnumMessage + Debug)) -> String {
 fn every_reason_of_an_event_is_listed() {
     let row = |reason: &Reason| {
         let object = reason.get_str("object").unwrap_or_else(|| panic!("{reason:?} has no object"));
-        vec![code(reason.as_str()), object.to_owned(), comment(reason)]
+        vec![code(reason.into_str()), object.to_owned(), comment(reason)]
     };
     compare("Event reasons", &Reason::ALL.iter().map(row).collect::<Vec<_>>());
 }
@@ -53,7 +53,7 @@ fn every_code_of_explain_is_listed() {
         }
     }
     let row = |(name, mut meanings): (&str, Vec<String>)| {
-        let event = Reason::ALL.iter().find(|reason| reason.as_str() == name).map(comment);
+        let event = Reason::ALL.iter().find(|reason| reason.into_str() == name).map(comment);
         // The text of an Event begins with what has happened.
         let is_of_event = |text: &str| event.as_ref().is_some_and(|event| event.starts_with(text));
         if let Some(same) = meanings.iter_mut().find(|text| is_of_event(text)) {
@@ -68,9 +68,9 @@ fn every_code_of_explain_is_listed() {
 fn every_value_of_a_label_of_metrics_is_listed() {
     let row = |category: &Category| vec![code(category.as_str()), comment(category)];
     compare("Categories", &Category::ALL.iter().map(row).collect::<Vec<_>>());
-    let row = |why: &Withheld| vec![code(why.as_str()), code(Code::Withheld(*why).as_str())];
+    let row = |why: &Withheld| vec![code(why.into_str()), code(Code::Withheld(*why).as_str())];
     compare("States of access providers", &Withheld::ALL.iter().map(row).collect::<Vec<_>>());
-    let row = |reason: &RefusalReason| vec![code(reason.as_str()), comment(reason)];
+    let row = |reason: &RefusalReason| vec![code(reason.into_str()), comment(reason)];
     compare("Refused requests", &RefusalReason::ALL.iter().map(row).collect::<Vec<_>>());
 }
 
@@ -80,13 +80,13 @@ fn states_of_credentials_and_reasons_of_the_condition_are_codes() {
     let codes: BTreeSet<_> = Code::all().map(|(code, _)| code).collect();
     assert!(
         State::all()
-            .map(State::reason)
+            .map(|state| state.into_str())
             .chain([INVALID_NAMESPACE])
             .all(|reason| codes.contains(reason))
     );
     let of_words =
         |state: State| state.as_str().split('_').map(sentence).collect::<String>().replace('.', "");
-    State::counted().for_each(|state| assert_eq!(of_words(state), state.reason()));
+    State::counted().for_each(|state| assert_eq!(of_words(state), state.into_str()));
 }
 
 /// Programs show the status of a command that cannot be carried out: see `names`.

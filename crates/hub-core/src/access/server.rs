@@ -54,7 +54,7 @@ pub struct Presented {
 
 /// The result of a check of the published server, as the end of a sentence about the server. The set is fixed, so each can be a label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray, thiserror::Error)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ServerState {
     #[error("presents a certificate that names it and that the published trust anchors verify")]
     Ok,
@@ -71,12 +71,6 @@ pub enum ServerState {
 impl ServerState {
     /// Every result, for metrics that start at zero.
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The result as a metric's label.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl PublishedServer {

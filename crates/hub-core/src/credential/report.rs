@@ -121,7 +121,7 @@ pub fn report(
     troubles.extend(decided.into_iter().filter(|(_, namespaces)| !namespaces.is_empty()));
     let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
     let mut sentences = Vec::new();
-    let mut reason = troubles.keys().next().map(|state| state.reason());
+    let mut reason = troubles.keys().next().map(|state| state.into_str());
     if !recipients.is_granted && troubles.is_empty() {
         let (because, sentence) = nowhere(account, index.settings.require_namespaces);
         reason = Some(because);
@@ -161,7 +161,7 @@ fn nowhere(account: &Account, require_namespaces: bool) -> (&'static str, String
         }
         Scope::Only { .. } => (State::OutOfScope, "the annotation contains no namespace"),
     };
-    (state.reason(), sentence.to_owned())
+    (state.into_str(), sentence.to_owned())
 }
 
 fn quoted(entry: &str) -> String {
@@ -181,7 +181,7 @@ pub fn conditions(
 ) -> Option<Vec<Value>> {
     let wanted = match report {
         Some(report) => Some(("False", report.reason, &*report.message)),
-        None => says_copied.then_some(("True", State::Synced.reason(), "every copy exists")),
+        None => says_copied.then_some(("True", State::Synced.into_str(), "every copy exists")),
     };
     let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
     let ours: Vec<&Value> = shown.iter().filter(is_ours).collect();

@@ -22,6 +22,7 @@ use crate::token_names::{MAX, MAX_OF_A_CLUSTER};
     IntoStaticStr,
     thiserror::Error,
 )]
+#[strum(const_into_str)]
 #[strum_discriminants(
     name(Label),
     vis(),
@@ -165,11 +166,5 @@ impl State {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         Label::from(self).into()
-    }
-
-    /// The state as a condition's reason.
-    #[must_use]
-    pub fn reason(self) -> &'static str {
-        self.into()
     }
 }

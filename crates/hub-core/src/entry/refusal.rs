@@ -116,7 +116,7 @@ pub enum Refusal {
 /// The reasons of refusals: a fixed set, so that each can be the label of a metric. The comments are the texts of
 /// `docs/reference.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EnumMessage, IntoStaticStr, VariantArray)]
-#[strum(serialize_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RefusalReason {
     /// The path names no cluster or is ambiguous, there are several Authorization headers, or a header would change who
     /// the caller is.
@@ -156,12 +156,6 @@ pub enum RefusalReason {
 impl RefusalReason {
     /// Every reason, for metrics that start at zero.
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The reason as a metric's label.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 impl Refusal {

@@ -69,7 +69,7 @@ pub enum Code {
     ProfileOutdated,
     /// The finding of the projector on the profile.
     #[strum(disabled)]
-    #[error("{}", .0.as_str())]
+    #[error("{}", .0.into_str())]
     Profile(Reason),
     #[error("the profile publishes how to reach the cluster")]
     AccessPublished,
@@ -154,11 +154,11 @@ impl Code {
         let (described, others): (Vec<_>, Vec<_>) = Withheld::ALL.iter().partition(is_described);
         // If such a code is the reason of an Event, it means the same.
         let of_events = grants.chain(others.into_iter().map(withheld)).map(|(code, text)| {
-            let reason = Reason::ALL.iter().find(|reason| reason.as_str() == code);
+            let reason = Reason::ALL.iter().find(|reason| reason.into_str() == code);
             (code, reason.map_or(text, |reason| reason.summary().to_owned()))
         });
-        let profiles = OF_PROFILES.map(|reason| (reason.as_str(), reason.summary().to_owned()));
-        let states = State::all().map(|state| (state.reason(), meaning(&state)));
+        let profiles = OF_PROFILES.map(|reason| (reason.into_str(), reason.summary().to_owned()));
+        let states = State::all().map(|state| (state.into_str(), meaning(&state)));
         let invalid = (INVALID_NAMESPACE, INVALID_ENTRIES.to_owned());
         own.chain(described.into_iter().map(withheld))
             .chain(of_events)
@@ -172,9 +172,9 @@ impl Code {
     pub fn as_str(&self) -> &str {
         match self {
             Self::Grant(verdict) => verdict_code(verdict),
-            Self::Profile(reason) => reason.as_str(),
+            Self::Profile(reason) => reason.into_str(),
             Self::Withheld(why) => withheld_code(*why),
-            Self::Credential(state) => state.reason(),
+            Self::Credential(state) => state.into_str(),
             Self::Reported(reason) => reason,
             own => Variant::from(own).into(),
         }
@@ -223,16 +223,16 @@ fn verdict_code(verdict: &Verdict) -> &'static str {
 
 fn withheld_code(why: Withheld) -> &'static str {
     match why {
-        Withheld::NoConfiguration => Reason::NoProxyConfiguration.as_str(),
+        Withheld::NoConfiguration => Reason::NoProxyConfiguration.into_str(),
         Withheld::ConfigurationUnknown => "ProxyConfigurationUnknown",
         Withheld::NoAddon => "NoAddon",
         Withheld::AddonsUnknown => "AddonsUnknown",
-        Withheld::NoTrustAnchor => Reason::NoTrustAnchor.as_str(),
+        Withheld::NoTrustAnchor => Reason::NoTrustAnchor.into_str(),
         Withheld::InvalidClusterName => "InvalidClusterName",
-        Withheld::NameNotRoutable => Reason::ClusterNameNotRoutable.as_str(),
+        Withheld::NameNotRoutable => Reason::ClusterNameNotRoutable.into_str(),
         Withheld::NoCluster => "NoSuchCluster",
         Withheld::NoEndpoint => "NoEndpoint",
-        Withheld::NoRoom => Reason::TooManyAccessProviders.as_str(),
+        Withheld::NoRoom => Reason::TooManyAccessProviders.into_str(),
     }
 }
 

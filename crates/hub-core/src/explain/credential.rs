@@ -148,7 +148,7 @@ impl Pair<'_> {
             State::CopiesUnknown => !hub.credentials.listed_copies.has(&key.namespace),
             _ => false,
         };
-        let step = step_of(state);
+        let (step, field, value) = facts_of(state);
         if step > Step::Account {
             findings.ok(|| {
                 about(Step::Account, Code::AccountAsks, object()).field(
@@ -194,7 +194,6 @@ impl Pair<'_> {
         };
         let code =
             if state == State::Synced { Code::CredentialOutdated } else { Code::Credential(state) };
-        let (field, value) = fact_of(state);
         let fix = self.credential_command(account, state);
         findings.add(about(step, code, object).field(field, value).fix(fix));
     }
@@ -242,7 +241,8 @@ impl Pair<'_> {
             State::TokenUnknown => Object::namespaced(SECRET, &account.cluster, name),
             _ => Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name),
         };
-        findings.add(about(step_of(state), Code::NotReadable, secret).fix_by_can_list("secrets"));
+        findings
+            .add(about(facts_of(state).0, Code::NotReadable, secret).fix_by_can_list("secrets"));
     }
 
     fn credential_command(&self, account: &AccountKey, state: State) -> String {
@@ -294,67 +294,43 @@ fn condition(account: Option<&Account>, kind: &str) -> Option<(String, String, S
     Some((text("status"), text("reason"), text("message")))
 }
 
-/// The step that fails in this state.
-fn step_of(state: State) -> Step {
-    match state {
-        State::NotAsked
-        | State::OutOfScope
-        | State::ReservedAccount
-        | State::NameTooLong
-        | State::AccountUnknown
-        | State::TokenElsewhere
-        | State::NotGranted => Step::Account,
-        State::NoToken
-        | State::TokenUnknown
-        | State::TooManyNames
-        | State::ForeignToken
-        | State::EarlierToken
-        | State::UnusableToken(_) => Step::Token,
-        State::Synced
-        | State::DeleteRefused
-        | State::ProtectedNamespace
-        | State::GrantUnknown
-        | State::CopiesUnknown
-        | State::NoProfile
-        | State::ProfileUnknown
-        | State::ForeignProfile
-        | State::ForeignSecret
-        | State::NameTaken
-        | State::Terminating
-        | State::WriteRefused => Step::Credential,
-    }
-}
-
-/// The field and value that a state depends on.
-fn fact_of(state: State) -> (String, &'static str) {
-    match state {
+/// The step that fails in a state, and the field and the value that it depends on.
+fn facts_of(state: State) -> (Step, String, &'static str) {
+    let (step, field, value) = match state {
         State::NotAsked => {
-            (format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE), "not true")
+            let field = format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE);
+            return (Step::Account, field, "not true");
         }
-        State::OutOfScope => (
-            format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES),
-            "does not list the namespace",
-        ),
-        State::TokenElsewhere => ("status.tokenSecretRef.name".to_owned(), "another name"),
-        State::NameTooLong => ("metadata.name".to_owned(), "too long"),
-        State::ReservedAccount => ("metadata.name".to_owned(), "reserved"),
-        State::NoToken => ("metadata.name".to_owned(), "not found"),
-        State::ForeignToken => ("metadata.ownerReferences".to_owned(), "not to the account"),
+        State::OutOfScope => {
+            let field = format!("metadata.annotations[{}]", labels::SYNC_TO_NAMESPACES);
+            return (Step::Account, field, "does not list the namespace");
+        }
+        State::ReservedAccount => (Step::Account, "metadata.name", "reserved"),
+        State::NameTooLong => (Step::Account, "metadata.name", "too long"),
+        State::AccountUnknown => (Step::Account, "data.token", "not usable"),
+        State::TokenElsewhere => (Step::Account, "status.tokenSecretRef.name", "another name"),
+        State::NotGranted => (Step::Account, "metadata.namespace", "not known to be granted"),
+        State::NoToken => (Step::Token, "metadata.name", "not found"),
+        State::ForeignToken => (Step::Token, "metadata.ownerReferences", "not to the account"),
         State::EarlierToken => {
-            ("metadata.creationTimestamp".to_owned(), "before that of the ManagedCluster")
+            (Step::Token, "metadata.creationTimestamp", "before that of the ManagedCluster")
         }
-        State::Terminating => ("metadata.deletionTimestamp".to_owned(), "set"),
-        State::ProtectedNamespace => ("metadata.namespace".to_owned(), "protected"),
+        State::TokenUnknown | State::TooManyNames | State::UnusableToken(_) => {
+            (Step::Token, "data.token", "not usable")
+        }
+        State::ProtectedNamespace => (Step::Credential, "metadata.namespace", "protected"),
+        State::GrantUnknown => (Step::Credential, "metadata.namespace", "not known to be granted"),
+        State::NoProfile | State::ProfileUnknown | State::ForeignProfile => {
+            (Step::Credential, "metadata.ownerReferences", "no ClusterProfile")
+        }
         State::ForeignSecret | State::NameTaken => {
-            ("metadata.annotations".to_owned(), "another owner")
+            (Step::Credential, "metadata.annotations", "another owner")
         }
-        State::ForeignProfile | State::NoProfile | State::ProfileUnknown => {
-            ("metadata.ownerReferences".to_owned(), "no ClusterProfile")
+        State::Terminating => (Step::Credential, "metadata.deletionTimestamp", "set"),
+        State::Synced => (Step::Credential, "data.token", "not that of the account"),
+        State::DeleteRefused | State::CopiesUnknown | State::WriteRefused => {
+            (Step::Credential, "data.token", "not usable")
         }
-        State::NotGranted | State::GrantUnknown => {
-            ("metadata.namespace".to_owned(), "not known to be granted")
-        }
-        State::Synced => ("data.token".to_owned(), "not that of the account"),
-        _ => ("data.token".to_owned(), "not usable"),
-    }
+    };
+    (step, field.to_owned(), value)
 }

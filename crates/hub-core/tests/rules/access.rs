@@ -383,6 +383,6 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
 
 #[test]
 fn every_reason_has_a_label_of_its_own() {
-    let labels: BTreeSet<&str> = Withheld::ALL.iter().copied().map(Withheld::as_str).collect();
+    let labels: BTreeSet<&str> = Withheld::ALL.iter().map(Withheld::into_str).collect();
     assert_eq!(labels.len(), Withheld::ALL.len());
 }

@@ -324,7 +324,7 @@ fn each_refusal_is_a_status_and_only_what_passes_is_tried_again() {
     let cause = "valid for \u{202e}\x1b[31m".to_owned() + &"x".repeat(10_000);
     let message = Refusal::Unreachable { cluster: "c1".into(), cause }.message();
     assert!(message.len() < 2000 && !message.contains(['\u{202e}', '\x1b']), "{message}");
-    assert!(RefusalReason::ALL.iter().all(|reason| !reason.as_str().is_empty()));
+    assert!(RefusalReason::ALL.iter().all(|reason| !reason.into_str().is_empty()));
 }
 
 proptest! {

@@ -389,7 +389,7 @@ fn generated_scenes_have_every_grant_every_action_and_every_finding() {
                 ProfileAction::Delete(_) | ProfileAction::DeleteByUid(_) => "delete",
             };
             seen.insert(format!("{:?}: {action}", scene.grant(&key)));
-            seen.extend(findings.iter().map(|note| note.reason.as_str().to_owned()));
+            seen.extend(findings.iter().map(|note| note.reason.into_str().to_owned()));
         }
     }
     let expected = [

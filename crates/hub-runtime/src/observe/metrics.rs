@@ -155,7 +155,7 @@ impl Metrics {
         };
         let further = further(registry);
         for reason in Reason::ALL.iter().copied() {
-            let labels = [("reason", reason.as_str())];
+            let labels = [("reason", reason.into_str())];
             metrics.findings.get_or_create(&labels).set(0);
             metrics.findings_total.get_or_create(&labels).inc_by(0);
         }
@@ -261,7 +261,7 @@ impl Metrics {
 
     /// Counts a new finding, or a resolved one.
     pub fn finding(&self, reason: Reason, is_new: bool) {
-        let labels = [("reason", reason.as_str())];
+        let labels = [("reason", reason.into_str())];
         if is_new {
             self.findings.get_or_create(&labels).inc();
             self.findings_total.get_or_create(&labels).inc();

@@ -243,7 +243,7 @@ impl Reporter {
             let id = before.remove(&finding).or_else(|| now.get(&finding).copied()).unwrap_or_else(
                 || {
                     self.metrics.finding(finding.reason, true);
-                    warn!(%subject, reason = finding.reason.as_str(), "{}", finding.message);
+                    warn!(%subject, reason = finding.reason.into_str(), "{}", finding.message);
                     let about = about.get_or_insert_with(|| {
                         let uid = uid.map(Uid::to_string);
                         Arc::new(ObjectReference { uid, ..(self.references)(subject) })

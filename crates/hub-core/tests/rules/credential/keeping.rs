@@ -171,7 +171,7 @@ fn assert_absent(what: &str, change: &Change, state: State) {
         let report = world.report(&kueue()).unwrap();
         assert_eq!(
             (report.reason, report.message),
-            (state.reason(), format!("team: {state}")),
+            (state.into_str(), format!("team: {state}")),
             "{what}"
         );
     }

@@ -426,7 +426,7 @@ fn generated_hubs_have_every_state_every_action_and_every_finding() {
                 CopyAction::Patch(..) | CopyAction::PatchStatus(..) => "patch",
                 CopyAction::Delete(_) | CopyAction::DeleteByUid(_) => "delete",
             });
-            seen.extend(plan.findings.iter().map(|note| note.reason.as_str()));
+            seen.extend(plan.findings.iter().map(|note| note.reason.into_str()));
             seen.extend(plan.states.iter().map(|(_, state)| state.as_str()));
             shared += usize::from(plan.states.len() > 1);
         }

@@ -130,7 +130,7 @@ pub(super) fn event(open: &OpenFinding, controller: &str, instance: &str, now: T
         },
         event_time: Some(MicroTime(now)),
         type_: Some("Warning".to_owned()),
-        reason: Some(finding.reason.as_str().to_owned()),
+        reason: Some(finding.reason.into_str().to_owned()),
         note: Some(shortened(&finding.message)),
         action: Some("Reconcile".to_owned()),
         regarding: Some(about),

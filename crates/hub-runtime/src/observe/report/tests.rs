@@ -21,7 +21,7 @@ fn reporter() -> Reporter {
 fn due(reporter: &Reporter, now: Instant) -> Option<(Id, &'static str)> {
     let findings = reporter.findings.lock();
     let id = findings.next(now).ok()?;
-    Some((id, findings.by_id[&id].finding.reason.as_str()))
+    Some((id, findings.by_id[&id].finding.reason.into_str()))
 }
 
 fn report(reporter: &Reporter, reason: Option<Reason>) {
