@@ -6,7 +6,7 @@ use std::time::Duration;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
     self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known,
-    Offer, OverlapEnd, ServerState,
+    Offer, Overlap, OverlapEnd, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::profile::{Desired, ObservedProfile};
@@ -172,7 +172,7 @@ impl Store {
         if let AnchorChange::Overlapping(begun) = *change {
             let overlap = self.settings.overlap;
             info!(?overlap, "trust anchors replaced, publishing old and new together");
-            self.after_overlap(move |index| index.end_overlap(begun));
+            self.after_overlap(begun);
         }
     }
 
@@ -263,23 +263,20 @@ impl Store {
             ?overlap,
             "profiles publish trust anchors that were replaced while no provisioner ran"
         );
-        self.after_overlap(AccessIndex::end_inherited);
+        self.after_overlap(Overlap::INHERITED);
     }
 
     fn enqueue_all(&self) {
         self.profiles.enqueue_where(|observed| self.is_ours(observed));
     }
 
-    fn after_overlap(
-        self: &Arc<Self>,
-        mut end: impl FnMut(&mut AccessIndex) -> OverlapEnd + Send + 'static,
-    ) {
+    fn after_overlap(self: &Arc<Self>, overlap: Overlap) {
         self.server_changed.notify_one();
         let this = Arc::clone(self);
         self.host.tasks.spawn_once("the overlap of trust anchors", async move {
             loop {
                 sleep(this.settings.overlap).await;
-                let ended = end(&mut this.index.lock());
+                let ended = this.index.lock().end_overlap(overlap);
                 match ended {
                     OverlapEnd::Over => return,
                     OverlapEnd::Ended => info!("the overlap of trust anchors has ended"),

@@ -264,7 +264,7 @@ pub struct RequestArgs {
     pub name: Option<String>,
 
     /// ServiceAccount of the application; can be repeated. By default the one with the name of the ClusterAccess
-    #[arg(long, value_name = "NAME", value_parser = service_account)]
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub service_account: Vec<String>,
 
     /// ClusterRole that the application has on each cluster, or in these namespaces of it; can be repeated
@@ -284,7 +284,7 @@ pub struct RequestArgs {
     pub placement: Option<String>,
 
     /// MultiKueueConfig that lists the clusters; can be repeated
-    #[arg(long, value_name = "NAME", value_parser = config)]
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub multi_kueue: Vec<String>,
 
     /// Create a cluster Secret of Argo CD for each cluster
@@ -463,12 +463,8 @@ fn cluster(text: &str) -> Result<String, String> {
     valid(text, is_dns_subdomain, "name of a ManagedCluster")
 }
 
-fn service_account(text: &str) -> Result<String, String> {
-    valid(text, is_dns_subdomain, "name of a ServiceAccount")
-}
-
-fn config(text: &str) -> Result<String, String> {
-    valid(text, is_dns_subdomain, "name of a MultiKueueConfig")
+fn object_name(text: &str) -> Result<String, String> {
+    valid(text, is_dns_subdomain, "name of an object")
 }
 
 fn short_name(text: &str) -> Result<String, String> {

@@ -335,6 +335,12 @@ fn usable(endpoint: &ClientConfig) -> Result<(String, TrustBundle), String> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap(u64);
 
+impl Overlap {
+    /// The overlap of all anchors that profiles published at startup and the source lacked: replaced while no provisioner
+    /// ran.
+    pub const INHERITED: Self = Self(0);
+}
+
 /// Identifies a location of the trust anchors, which changes with the proxy's configuration. Readings from an earlier
 /// location are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -379,31 +385,34 @@ struct Anchors {
     current: Option<TrustBundle>,
     /// Whether the latest reading was valid.
     readable: bool,
-    /// The anchors that recent readings replaced.
+    /// The anchors that were replaced, and whose overlap has not ended.
     retiring: BTreeMap<Overlap, Retiring>,
     /// The bundle for profiles without inherited anchors: the current anchors and those that they replaced, or why
     /// these are too large together.
     together: Option<Result<TrustBundle, TrustError>>,
-    /// Anchors that profiles published at startup and the source lacked: replaced while no provisioner ran. Each is
-    /// kept for its own profile only, so that an anchor added to one profile never reaches another.
+    /// The profiles of the anchors in [`Overlap::INHERITED`]. Each anchor is kept for its own profile only, so that an
+    /// anchor added to one profile never reaches another.
     inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
-    /// All of `inherited`. Their overlap ends together.
-    left: Retiring,
-    next: u64,
+    /// The number of overlaps that readings began.
+    begun: u64,
 }
 
 impl Anchors {
     /// Joins the current anchors and those that they replaced, after a change of either.
     fn join(&mut self) {
-        let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
-        self.together = self.current.as_ref().map(|current| current.with(retiring));
+        self.together = self.current.as_ref().map(|current| current.with(self.replaced()));
+    }
+
+    /// The anchors that recent readings replaced.
+    fn replaced(&self) -> impl Iterator<Item = &TrustAnchor> {
+        let read = self.retiring.iter().filter(|(overlap, _)| **overlap != Overlap::INHERITED);
+        read.flat_map(|(_, retiring)| &retiring.anchors)
     }
 
     /// Ends every overlap, since the server was seen with a certificate of the current anchors.
     fn end_overlaps(&mut self) {
         self.retiring.clear();
         self.inherited.clear();
-        self.left = Retiring::default();
         self.join();
     }
 
@@ -411,10 +420,9 @@ impl Anchors {
     /// too large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
         let current = self.current.as_ref().filter(|_| self.readable)?;
-        let with_inherited = self.inherited.get(key).map(|inherited| {
-            let retiring = self.retiring.values().flat_map(|retiring| &retiring.anchors);
-            current.with(retiring.chain(inherited))
-        });
+        let inherited = self.inherited.get(key);
+        let with_inherited =
+            inherited.map(|inherited| current.with(self.replaced().chain(inherited)));
         let joined = with_inherited.as_ref().or(self.together.as_ref())?;
         Some(Arc::clone(joined.as_ref().unwrap_or(current).pem()))
     }
@@ -536,8 +544,8 @@ impl AccessIndex {
             anchors.join();
             return AnchorChange::Published;
         }
-        let overlap = Overlap(anchors.next);
-        anchors.next += 1;
+        anchors.begun += 1;
+        let overlap = Overlap(anchors.begun);
         anchors.retiring.insert(overlap, Retiring::new(replaced));
         anchors.join();
         AnchorChange::Overlapping(overlap)
@@ -573,7 +581,8 @@ impl AccessIndex {
         let any = !replaced.is_empty();
         if any {
             self.checks.restart();
-            self.anchors.left.anchors.extend(replaced.iter().cloned());
+            let retiring = self.anchors.retiring.entry(Overlap::INHERITED).or_default();
+            retiring.anchors.extend(replaced.iter().cloned());
             self.anchors.inherited.insert(key.clone(), replaced);
         }
         any
@@ -581,25 +590,19 @@ impl AccessIndex {
 
     /// Ends an overlap, except for anchors with whose certificate the server was seen since it began.
     pub fn end_overlap(&mut self, overlap: Overlap) -> OverlapEnd {
-        let Some(retiring) = self.anchors.retiring.get_mut(&overlap) else {
-            return OverlapEnd::Over;
-        };
-        let end = retiring.end();
+        let Anchors { retiring, inherited, .. } = &mut self.anchors;
+        let Some(ending) = retiring.get_mut(&overlap) else { return OverlapEnd::Over };
+        let end = ending.end();
+        if overlap == Overlap::INHERITED {
+            inherited.retain(|_, of_profile| {
+                of_profile.retain(|anchor| ending.anchors.contains(anchor));
+                !of_profile.is_empty()
+            });
+        }
         if end != OverlapEnd::Extended {
-            self.anchors.retiring.remove(&overlap);
+            retiring.remove(&overlap);
         }
         self.anchors.join();
-        end
-    }
-
-    /// The same for anchors that were replaced before startup.
-    pub fn end_inherited(&mut self) -> OverlapEnd {
-        let Anchors { left, inherited, .. } = &mut self.anchors;
-        let end = left.end();
-        inherited.retain(|_, of_profile| {
-            of_profile.retain(|anchor| left.anchors.contains(anchor));
-            !of_profile.is_empty()
-        });
         end
     }
 

@@ -219,10 +219,7 @@ impl ConsumerRole {
             }
         };
         let labels: BTreeMap<_, _> = CONSUMER_LABELS.into_iter().collect();
-        let owners = json!([{
-            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess",
-            "name": self.access.name, "uid": uid,
-        }]);
+        let owners = self.access.owner(Some(uid));
         let mut metadata = json!({ "labels": labels, "ownerReferences": owners });
         if let Some(consumer) = consumer.filter(|_| self.kind == RoleKind::Role) {
             metadata["annotations"] = json!({ (ACCOUNT): consumer.account.as_str() });

@@ -138,26 +138,20 @@ fn condition(
     source: Option<&Condition>,
     created: Timestamp,
 ) -> Condition {
-    let Some(source) = source else {
-        return Condition {
-            type_: kind.to_owned(),
-            status: "Unknown".to_owned(),
-            reason: REASON_UNKNOWN.to_owned(),
-            message: format!("The ManagedCluster has no condition {source_kind}"),
-            last_transition_time: Time(created),
-            observed_generation: None,
-        };
-    };
-    let status = match source.status.as_str() {
-        known @ ("True" | "False") => known,
-        _ => "Unknown",
-    };
+    let message = source.map_or_else(
+        || format!("The ManagedCluster has no condition {source_kind}"),
+        |source| source.message.chars().take(CONDITION_MESSAGE_MAX_LENGTH).collect(),
+    );
     Condition {
         type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: valid_reason(&source.reason),
-        message: source.message.chars().take(CONDITION_MESSAGE_MAX_LENGTH).collect(),
-        last_transition_time: source.last_transition_time.clone(),
+        status: match source.map(|source| source.status.as_str()) {
+            Some(known @ ("True" | "False")) => known.to_owned(),
+            _ => "Unknown".to_owned(),
+        },
+        reason: valid_reason(source.map_or("", |source| &source.reason)),
+        message,
+        last_transition_time: source
+            .map_or(Time(created), |source| source.last_transition_time.clone()),
         observed_generation: None,
     }
 }

@@ -135,14 +135,9 @@ impl Retiring {
 
     /// Ends the overlap, except for anchors with whose certificate the server was seen.
     pub fn end(&mut self) -> OverlapEnd {
-        let seen = std::mem::take(&mut self.seen);
-        let before = std::mem::replace(&mut self.anchors, seen);
+        self.anchors = std::mem::take(&mut self.seen);
         self.is_extended = !self.anchors.is_empty();
-        match (before.is_empty(), self.is_extended) {
-            (true, _) => OverlapEnd::Over,
-            (false, false) => OverlapEnd::Ended,
-            (false, true) => OverlapEnd::Extended,
-        }
+        if self.is_extended { OverlapEnd::Extended } else { OverlapEnd::Ended }
     }
 
     fn observe(&mut self, verified_by: &BTreeSet<TrustAnchor>) {
@@ -231,7 +226,7 @@ impl AccessIndex {
             }
         };
         let current = self.anchors.current.clone().filter(|_| self.anchors.readable)?;
-        let retiring = self.anchors.retiring.values().chain([&self.anchors.left]);
+        let retiring = self.anchors.retiring.values();
         let replaced = retiring.flat_map(|it| &it.anchors).cloned().collect();
         Some(PublishedServer { address, hosts, current, replaced })
     }
@@ -239,7 +234,7 @@ impl AccessIndex {
     /// Whether replaced anchors are published.
     #[must_use]
     pub fn is_overlapping(&self) -> bool {
-        !self.anchors.retiring.is_empty() || !self.anchors.left.anchors.is_empty()
+        !self.anchors.retiring.is_empty()
     }
 
     /// Records what a handshake with the server has shown; returns whether published entries change. Nothing changes if
@@ -266,9 +261,7 @@ impl AccessIndex {
             (ServerState::OldCertificate, Sighting::Presented(presented)) => {
                 self.checks.confirmations = 0;
                 let retiring = self.anchors.retiring.values_mut();
-                retiring
-                    .chain([&mut self.anchors.left])
-                    .for_each(|it| it.observe(&presented.verified_by));
+                retiring.for_each(|it| it.observe(&presented.verified_by));
             }
             _ => self.checks.confirmations = 0,
         }
@@ -307,12 +300,7 @@ impl AccessIndex {
     pub fn server_finding(&self) -> Option<Finding> {
         let host = self.server()?.address.host;
         let (state, detail) = self.checks.last.as_ref()?;
-        let is_extended = self
-            .anchors
-            .retiring
-            .values()
-            .chain([&self.anchors.left])
-            .any(|retiring| retiring.is_extended);
+        let is_extended = self.anchors.retiring.values().any(|retiring| retiring.is_extended);
         if *state == ServerState::OldCertificate && is_extended {
             let restart = match (&self.source, &self.configuration) {
                 (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) => {

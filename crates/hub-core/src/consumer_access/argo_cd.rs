@@ -168,17 +168,13 @@ impl AccessSettings {
             "tlsClientConfig": { "caData": published.ca },
         })
         .to_string();
-        let name = &consumer.name;
-        let uid = self.consumers.object(name).map(|object| &object.version.uid);
-        let owners = json!([{
-            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": name.name, "uid": uid,
-        }]);
+        let object = self.consumers.object(&consumer.name);
         let fields =
             [("name", cluster.as_str()), ("server", &*published.server), ("config", &*config)];
         Desired {
             labels,
             annotations: BTreeMap::from([(PROFILE_LABELS.to_owned(), keys.join(",").into())]),
-            owners,
+            owners: consumer.name.owner(object.map(|object| &object.version.uid)),
             spec: fields
                 .map(|(key, text)| (key.to_owned(), STANDARD.encode(text).into()))
                 .into_iter()

@@ -19,6 +19,7 @@ use hub_api::cluster_access::{
 use hub_api::names::{AccountName, ClusterName, Namespace, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde_json::{Value, json};
 
 use super::decision::DecisionKind;
 use crate::access::Known;
@@ -27,7 +28,7 @@ use crate::nested;
 use crate::own_identity;
 use crate::protected::ProtectedNamespaces;
 use crate::selector::{ClusterSelector, SelectorError};
-use crate::version::Version;
+use crate::version::{Uid, Version};
 
 /// The namespace and the name of a ClusterAccess.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +47,16 @@ impl From<&ObjectKey> for AccessName {
 impl fmt::Display for AccessName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl AccessName {
+    /// The owner reference to the object with this uid.
+    pub(crate) fn owner(&self, uid: Option<&Uid>) -> Value {
+        json!([{
+            "apiVersion": "access.open-cluster-management.io/v1alpha1", "kind": "ClusterAccess", "name": self.name,
+            "uid": uid,
+        }])
     }
 }
 

@@ -642,12 +642,7 @@ impl CredentialIndex {
             .collect()
     }
 
-    fn accounts_of<'a>(
-        &'a self,
-        cluster: &ClusterName,
-    ) -> impl Iterator<Item = AccountKey> + use<'a> {
-        let cluster = cluster.clone();
-        let accounts = self.accounts.get(&cluster).into_iter().flat_map(BTreeMap::keys);
-        accounts.map(move |account| cluster.account(account))
+    fn accounts_of(&self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> {
+        self.accounts_on(cluster).map(|(account, _)| cluster.account(account))
     }
 }

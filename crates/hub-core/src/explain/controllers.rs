@@ -46,15 +46,9 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
         return;
     }
     if hub.leases.is_none() {
-        findings.add(
-            CheckResult::new(
-                Step::Controllers,
-                Code::NotReadable,
-                lease_object("hub-addons-*", None),
-            )
-            .field("spec.holderIdentity", "")
-            .fix(format!("kubectl auth can-i list leases/hub-addons-{PROJECTOR} --all-namespaces")),
-        );
+        findings.add(of_leases(Code::NotReadable).field("spec.holderIdentity", "").fix(format!(
+            "kubectl auth can-i list leases/hub-addons-{PROJECTOR} --all-namespaces"
+        )));
     }
     let mut shown: Vec<&Lease> = Vec::new();
     // Without ClusterAccesses, consumer access need not be enabled.
@@ -76,12 +70,7 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
 /// No controller has a Lease: they do not run, or run without leader election. The latter is assumed if a profile of
 /// ours exists and no write is pending.
 fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Findings) {
-    let step = CheckResult::new(
-        Step::Controllers,
-        Code::ControllerNotFound,
-        lease_object("hub-addons-*", None),
-    )
-    .field("metadata.name", "not found");
+    let step = of_leases(Code::ControllerNotFound).field("metadata.name", "not found");
     let manager = hub.settings.manager.as_str();
     if needed.is_empty() && hub.profiles.values().any(|profile| profile.observed.manager == manager)
     {
@@ -95,17 +84,13 @@ fn none_leads(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &mut Fi
 pub(super) const DEPLOYMENTS: &str =
     "kubectl get deployments --all-namespaces --selector app.kubernetes.io/name=hub-addons";
 
-fn lease_object(name: &str, namespace: Option<&str>) -> Object {
-    Object { kind: "Lease", namespace: namespace.map(str::to_owned), name: name.to_owned() }
+fn of_leases(code: Code) -> CheckResult {
+    CheckResult::new(Step::Controllers, code, Object::cluster_scoped("Lease", "hub-addons-*"))
 }
 
 fn no_lease_step(controller: &str, is_needed: bool, findings: &mut Findings) {
-    let step = CheckResult::new(
-        Step::Controllers,
-        Code::ControllerNotFound,
-        lease_object("hub-addons-*", None),
-    )
-    .field("metadata.annotations[hub-addons/controllers]", controller);
+    let step = of_leases(Code::ControllerNotFound)
+        .field("metadata.annotations[hub-addons/controllers]", controller);
     findings.add(if is_needed {
         step.message(format!("{controller} does not run: no Lease names it")).fix(DEPLOYMENTS)
     } else {
@@ -119,7 +104,8 @@ fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
     controllers.retain(|it| hub.leases.as_ref().and_then(|leases| leases.get(*it)) == Some(lease));
     let controllers = controllers.join(", ");
     let step = |code| {
-        CheckResult::new(Step::Controllers, code, lease_object(&lease.name, Some(&lease.namespace)))
+        let object = Object::namespaced("Lease", &lease.namespace, &lease.name);
+        CheckResult::new(Step::Controllers, code, object)
     };
     if lease.is_held(hub.now) {
         findings.ok(|| {

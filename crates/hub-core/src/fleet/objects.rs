@@ -124,24 +124,21 @@ pub struct ObservedClusterSet {
 impl ObservedClusterSet {
     #[must_use]
     pub fn read(set: Result<ManagedClusterSet, Unreadable>) -> Self {
-        let set = match set {
-            Ok(set) => set,
+        let invalid = |error| {
+            let message = format!(
+                "{error}; existing profiles of this set are kept, none is added or removed"
+            );
+            Finding::new(Reason::InvalidSelector, message)
+        };
+        let (metadata, selector) = match set {
+            Ok(ManagedClusterSet { metadata, spec, .. }) => {
+                (metadata, ClusterSelector::parse(&spec.cluster_selector).map_err(invalid))
+            }
             Err(Unreadable { metadata, error, .. }) => {
-                return Self {
-                    uid: metadata.uid.as_deref().map(Uid::from),
-                    selector: Err(Finding::unreadable(&error)),
-                };
+                (*metadata, Err(Finding::unreadable(&error)))
             }
         };
-        let selector = ClusterSelector::parse(&set.spec.cluster_selector).map_err(|error| {
-            Finding::new(
-                Reason::InvalidSelector,
-                format!(
-                    "{error}; existing profiles of this set are kept, none is added or removed"
-                ),
-            )
-        });
-        Self { uid: set.metadata.uid.as_deref().map(Uid::from), selector }
+        Self { uid: metadata.uid.as_deref().map(Uid::from), selector }
     }
 
     #[must_use]
@@ -170,20 +167,16 @@ pub struct BindingTerms {
 impl ObservedBinding {
     #[must_use]
     pub fn read(binding: Result<ManagedClusterSetBinding, Unreadable>) -> Self {
-        let binding = match binding {
-            Ok(binding) => binding,
-            Err(Unreadable { metadata, error, .. }) => {
-                return Self { uid: metadata.uid.as_deref().map(Uid::from), terms: Err(error) };
+        let (metadata, terms) = match binding {
+            Ok(ManagedClusterSetBinding { metadata, spec, status }) => {
+                let mut conditions = status.iter().flat_map(|status| &status.conditions);
+                let bound = conditions.any(|it| it.type_ == CONDITION_BOUND && it.status == "True");
+                let cluster_set = ClusterSetName::new(spec.cluster_set);
+                (metadata, Ok(BindingTerms { cluster_set, bound }))
             }
+            Err(Unreadable { metadata, error, .. }) => (*metadata, Err(error)),
         };
-        let mut conditions = binding.status.iter().flat_map(|status| &status.conditions);
-        let bound = conditions
-            .any(|condition| condition.type_ == CONDITION_BOUND && condition.status == "True");
-        let cluster_set = ClusterSetName::new(binding.spec.cluster_set);
-        Self {
-            uid: binding.metadata.uid.as_deref().map(Uid::from),
-            terms: Ok(BindingTerms { cluster_set, bound }),
-        }
+        Self { uid: metadata.uid.as_deref().map(Uid::from), terms }
     }
 
     #[must_use]

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
-use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Withheld};
+use hub_core::access::{
+    self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Overlap, Withheld,
+};
 use hub_core::finding::Reason;
 use hub_core::fleet::{BoundSource, Fleet, ObservedCluster, Part};
 use hub_core::profile::ObservedProfile;
@@ -299,7 +301,7 @@ fn what_a_profile_published_before_we_began_stays_in_that_profile_for_an_overlap
     assert!(index.inherit(&key("c1"), &bundle(&[RSA, ECDSA])));
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
     assert_eq!(anchors(&index, "c2"), bundle(&[RSA]));
-    index.end_inherited();
+    index.end_overlap(Overlap::INHERITED);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA]));
 }
 

@@ -1,7 +1,7 @@
 //! What follows from TLS handshakes with the published server: for replaced anchors, for the host, and for people.
 
 use hub_core::access::{
-    AccessIndex, AccessSource, AnchorChange, AnchorReader, Known, OverlapEnd, Presented,
+    AccessIndex, AccessSource, AnchorChange, AnchorReader, Known, Overlap, OverlapEnd, Presented,
     PublishedServer, ServerState, Sighting,
 };
 use hub_core::endpoint::ServerAddress;
@@ -48,7 +48,7 @@ fn host(index: &AccessIndex) -> String {
 }
 
 /// An index whose anchor RSA was replaced by ECDSA, and the identifier of the overlap.
-fn overlapping() -> (AccessIndex, hub_core::access::Overlap) {
+fn overlapping() -> (AccessIndex, Overlap) {
     let mut index = ready(&[RSA]);
     match index.set_anchors(index.place(), Ok(bundle(&[ECDSA]))) {
         AnchorChange::Overlapping(overlap) => (index, overlap),
@@ -121,10 +121,10 @@ fn only_the_anchor_of_the_certificate_that_was_seen_stays() {
     let mut index = ready(&[ECDSA]);
     index.inherit(&key("c1"), &bundle(&[RSA, EXPIRED]));
     sees(&mut index, &presents(&[RSA], &BOTH));
-    assert_eq!(index.end_inherited(), OverlapEnd::Extended);
+    assert_eq!(index.end_overlap(Overlap::INHERITED), OverlapEnd::Extended);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
-    assert_eq!(index.end_inherited(), OverlapEnd::Ended);
-    assert_eq!(index.end_inherited(), OverlapEnd::Over);
+    assert_eq!(index.end_overlap(Overlap::INHERITED), OverlapEnd::Ended);
+    assert_eq!(index.end_overlap(Overlap::INHERITED), OverlapEnd::Over);
     assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA]));
 }
 
