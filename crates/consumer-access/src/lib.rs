@@ -25,4 +25,4 @@ mod watches;
 mod writes;
 
 pub use controller::{ConsumerAccess, GATE};
-pub use hub_core::consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
+pub use hub_core::consumer_access::{AccessRules, AccessSettings, Consumers};

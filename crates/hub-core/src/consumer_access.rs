@@ -51,7 +51,7 @@ pub use consumers::{
 pub use decision::DecisionKind;
 pub use desired::{
     AccessAction, AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, INSTALLATION,
-    IntegrationPlan, PermissionKind,
+    IntegrationPlan,
 };
 pub use kind::{
     AccessKey, AccessKind, KUEUE_API, cluster_of_secret, cluster_secret_name, permissions_name,

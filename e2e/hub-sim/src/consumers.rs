@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
+use consumer_access::{AccessRules, AccessSettings, Consumers};
+use hub_core::consumer_access::AccessKind;
 use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
 
@@ -299,8 +300,8 @@ pub(crate) fn settings(permissions: Permissions) -> AccessSettings {
     AccessSettings {
         consumers: Consumers::new(rules()),
         permissions: Some(match permissions {
-            Permissions::Work => PermissionKind::ManifestWork,
-            Permissions::ClusterPermission => PermissionKind::ClusterPermission,
+            Permissions::Work => AccessKind::ManifestWork,
+            Permissions::ClusterPermission => AccessKind::ClusterPermission,
         }),
         account_namespace: None,
         protected: ProtectedNamespaces::default(),

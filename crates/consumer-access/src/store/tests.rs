@@ -6,7 +6,7 @@ use std::time::Duration;
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_core::access::Known;
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PermissionKind};
+use hub_core::consumer_access::{AccessName, AccessRules, Consumers};
 use hub_core::finding::Reason;
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
@@ -58,7 +58,7 @@ fn store_of(objects: &Value) -> Arc<Store> {
     }
     let settings = AccessSettings {
         consumers,
-        permissions: Some(PermissionKind::ClusterPermission),
+        permissions: Some(AccessKind::ClusterPermission),
         account_namespace: Some("agents".into()),
         protected: ProtectedNamespaces::none(),
         installation: "hub-addons".into(),

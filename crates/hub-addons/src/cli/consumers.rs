@@ -1,9 +1,10 @@
 //! The arguments of the gate `ClusterProfileConsumers`.
 
 use clap::{ArgAction, Args};
-use consumer_access::{AccessRules, AccessSettings, Consumers, PermissionKind};
+use consumer_access::{AccessRules, AccessSettings, Consumers};
 use hub_api::names::{Namespace, is_dns_label};
 use hub_core::access::OWN_IDENTITY_PROVIDER;
+use hub_core::consumer_access::AccessKind;
 use hub_core::own_identity;
 
 use super::RunArgs;
@@ -22,7 +23,7 @@ pub struct ConsumersArgs {
     /// controller cluster-permission. What exists of the other kind is then deleted; by default ManifestWork, and objects
     /// of the other kind are not read
     #[arg(long, value_name = "KIND")]
-    pub consumer_permissions: Option<PermissionKind>,
+    pub consumer_permissions: Option<AccessKind>,
 
     /// Namespace of the accounts on every cluster; by default that of the addon managed-serviceaccount, as its
     /// ManagedClusterAddOn for each cluster shows it

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountKey, ClusterName, Namespace};
 use serde_json::{Map, Value, json};
-use strum::{EnumString, VariantNames};
 
 use super::consumers::{Consumer, Consumers};
 use super::kind::{AccessKey, AccessKind};
@@ -40,7 +39,7 @@ pub struct AccessSettings {
     pub consumers: Consumers,
     /// The kind of object that gives permissions, if it is configured: then one of the other kind may exist from before,
     /// and ends.
-    pub permissions: Option<PermissionKind>,
+    pub permissions: Option<AccessKind>,
     /// The namespace of the accounts on each cluster, if it is not that of the addon managed-serviceaccount there.
     pub account_namespace: Option<Namespace>,
     /// The namespaces that get no access, even if a set is bound there.
@@ -52,15 +51,6 @@ pub struct AccessSettings {
     pub provider: String,
     /// The name of the access provider for applications with an identity of their own.
     pub own_provider: String,
-}
-
-/// The kinds of objects that give permissions on a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, VariantNames)]
-pub enum PermissionKind {
-    /// Every hub of Open Cluster Management has it.
-    ManifestWork,
-    /// Requires the controller cluster-permission (<https://github.com/open-cluster-management-io/cluster-permission>).
-    ClusterPermission,
 }
 
 impl AccessSettings {
@@ -129,10 +119,7 @@ impl AccessSettings {
     /// The kind of object that gives permissions: a ManifestWork unless another one is configured.
     #[must_use]
     pub fn permission_kind(&self) -> AccessKind {
-        match self.permissions {
-            None | Some(PermissionKind::ManifestWork) => AccessKind::ManifestWork,
-            Some(PermissionKind::ClusterPermission) => AccessKind::ClusterPermission,
-        }
+        self.permissions.unwrap_or(AccessKind::ManifestWork)
     }
 
     /// The kinds of objects that may give permissions.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
+use strum::EnumString;
 
 use super::consumers::AccessName;
 
@@ -32,14 +33,16 @@ pub fn cluster_of_secret(name: &str) -> Option<ClusterName> {
     name.strip_prefix(CLUSTER_SECRET_PREFIX).map(ClusterName::from)
 }
 
-/// The objects of the access to a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// The objects of the access to a cluster. The names of the kinds that give permissions are read from a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, EnumString)]
 pub enum AccessKind {
     /// The ManagedServiceAccount.
+    #[strum(disabled)]
     Account,
-    /// The ManifestWork with its permissions.
+    /// The ManifestWork with its permissions. Every hub of Open Cluster Management has the kind.
     ManifestWork,
-    /// The ClusterPermission with its permissions, where it is declared.
+    /// The ClusterPermission with its permissions. It requires the controller cluster-permission
+    /// (<https://github.com/open-cluster-management-io/cluster-permission>).
     ClusterPermission,
 }
 

@@ -15,6 +15,7 @@ use super::desired::AccessSettings;
 use super::kind::AccessKind;
 use super::observed::{FoundObject, Owned};
 use super::permissions::Part;
+use crate::credential::report::to_the_second;
 use crate::fleet::Fleet;
 use crate::grant::Grant;
 
@@ -280,8 +281,4 @@ fn ready(
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn to_the_second(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

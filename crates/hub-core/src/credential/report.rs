@@ -205,12 +205,13 @@ pub fn conditions(
             "status": status,
             "reason": reason,
             "message": message,
-            "lastTransitionTime": since.unwrap_or_else(|| to_the_second(now)),
+            "lastTransitionTime": since.unwrap_or_else(|| to_the_second(now).to_string()),
         }));
     }
     Some(list)
 }
 
-fn to_the_second(time: Timestamp) -> String {
-    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+/// A time as conditions have it.
+pub(crate) fn to_the_second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

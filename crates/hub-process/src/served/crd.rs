@@ -99,22 +99,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_the_permission_no_caller_waits() {
-        let versions = ServedVersion::default();
-        Versions(versions.clone()).refused();
-        assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
-        assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
-        Versions(versions.clone()).refused();
-        assert_eq!(versions.current(), ProfileVersion::V1alpha2);
-    }
-
-    #[tokio::test]
-    async fn without_a_definition_no_caller_waits() {
-        let versions = ServedVersion::default();
-        Versions(versions.clone()).listed();
-        assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
-        assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
-        Versions(versions.clone()).listed();
-        assert_eq!(versions.current(), ProfileVersion::V1alpha2);
+    async fn without_the_permission_or_a_definition_no_caller_waits() {
+        for ends in [Sink::refused, Sink::listed] as [fn(&mut Versions); 2] {
+            let versions = ServedVersion::default();
+            ends(&mut Versions(versions.clone()));
+            assert_eq!(versions.known().await, ProfileVersion::V1alpha1);
+            assert_eq!(seen(&versions, &[("v1alpha2", true)]), ProfileVersion::V1alpha2);
+            ends(&mut Versions(versions.clone()));
+            assert_eq!(versions.current(), ProfileVersion::V1alpha2);
+        }
     }
 }
