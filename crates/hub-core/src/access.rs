@@ -387,20 +387,39 @@ struct Anchors {
     readable: bool,
     /// The anchors that were replaced, and whose overlap has not ended.
     retiring: BTreeMap<Overlap, Retiring>,
-    /// The bundle for profiles without inherited anchors: the current anchors and those that they replaced, or why
-    /// these are too large together.
-    together: Option<Result<TrustBundle, TrustError>>,
+    /// The current anchors and those that they replaced, with each set in `inherited` and with none, or why these are
+    /// too large together. Most profiles have inherited the same set.
+    joined: BTreeMap<Arc<BTreeSet<TrustAnchor>>, Option<Result<TrustBundle, TrustError>>>,
     /// The profiles of the anchors in [`Overlap::INHERITED`]. Each anchor is kept for its own profile only, so that an
     /// anchor added to one profile never reaches another.
-    inherited: BTreeMap<ProfileKey, BTreeSet<TrustAnchor>>,
+    inherited: BTreeMap<ProfileKey, Arc<BTreeSet<TrustAnchor>>>,
     /// The number of overlaps that readings began.
     begun: u64,
 }
 
+/// What most profiles have inherited, except after a start in an overlap.
+static NOTHING: BTreeSet<TrustAnchor> = BTreeSet::new();
+
 impl Anchors {
-    /// Joins the current anchors and those that they replaced, after a change of either.
+    /// Joins the anchors after a change of any.
     fn join(&mut self) {
-        self.together = self.current.as_ref().map(|current| current.with(self.replaced()));
+        let sets: BTreeSet<_> = self.inherited.values().cloned().chain([Arc::default()]).collect();
+        self.joined = sets.into_iter().map(|set| (Arc::clone(&set), self.with(&set))).collect();
+    }
+
+    fn with(&self, inherited: &BTreeSet<TrustAnchor>) -> Option<Result<TrustBundle, TrustError>> {
+        Some(self.current.as_ref()?.with(self.replaced().chain(inherited)))
+    }
+
+    /// Records what a profile has inherited.
+    fn inherit(&mut self, key: &ProfileKey, inherited: BTreeSet<TrustAnchor>) {
+        let known = self.joined.get_key_value(&inherited).map(|(set, _)| Arc::clone(set));
+        let set = known.unwrap_or_else(|| {
+            let set = Arc::new(inherited);
+            self.joined.insert(Arc::clone(&set), self.with(&set));
+            set
+        });
+        self.inherited.insert(key.clone(), set);
     }
 
     /// The anchors that recent readings replaced.
@@ -420,10 +439,8 @@ impl Anchors {
     /// too large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
         let current = self.current.as_ref().filter(|_| self.readable)?;
-        let inherited = self.inherited.get(key);
-        let with_inherited =
-            inherited.map(|inherited| current.with(self.replaced().chain(inherited)));
-        let joined = with_inherited.as_ref().or(self.together.as_ref())?;
+        let inherited = self.inherited.get(key).map_or(&NOTHING, |inherited| &**inherited);
+        let joined = self.joined.get(inherited)?.as_ref()?;
         Some(Arc::clone(joined.as_ref().unwrap_or(current).pem()))
     }
 }
@@ -583,7 +600,7 @@ impl AccessIndex {
             self.checks.restart();
             let retiring = self.anchors.retiring.entry(Overlap::INHERITED).or_default();
             retiring.anchors.extend(replaced.iter().cloned());
-            self.anchors.inherited.insert(key.clone(), replaced);
+            self.anchors.inherit(key, replaced);
         }
         any
     }
@@ -595,7 +612,7 @@ impl AccessIndex {
         let end = ending.end();
         if overlap == Overlap::INHERITED {
             inherited.retain(|_, of_profile| {
-                of_profile.retain(|anchor| ending.anchors.contains(anchor));
+                *of_profile = Arc::new(&**of_profile & &ending.anchors);
                 !of_profile.is_empty()
             });
         }
@@ -656,7 +673,7 @@ impl AccessIndex {
     /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
     pub fn overlap_finding(&self) -> Option<Finding> {
-        let why = self.anchors.together.as_ref()?.as_ref().err()?;
+        let why = self.anchors.joined.get(&NOTHING)?.as_ref()?.as_ref().err()?;
         let message = format!(
             "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
         );
