@@ -13,20 +13,10 @@ use crate::flow::circuit_breaker::CircuitBreaker;
 use crate::host::lease::Claim;
 use crate::observe::metrics::Metrics;
 use crate::write::error::{Category, WriteError, retry_after, summary};
+use crate::write::execute::Target;
 
 /// Timeout of one write. kube's client has none.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A request; its verb and resource are labels of the metrics.
-#[derive(Debug, Clone, Copy)]
-pub struct Request<'a> {
-    /// `create`, `patch`, `patch_status`, `delete`, `get` or `list`.
-    pub verb: &'static str,
-    /// The resource's plural.
-    pub resource: &'static str,
-    /// The object, as `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
-    pub name: &'a str,
-}
 
 #[derive(Clone)]
 pub struct Writer {
@@ -43,15 +33,17 @@ impl Writer {
         Self { claim, breaker: CircuitBreaker::new(metrics.clone()), metrics }
     }
 
-    /// Sends one request, with a timeout of ten seconds. One that was sent before the claim expires is not cancelled: the
-    /// API server may execute it nevertheless, and its result would be unknown.
-    pub async fn send<T>(
+    /// Sends one request, with a timeout of ten seconds; its verb and the resource are labels of the metrics. One that was
+    /// sent before the claim expires is not cancelled: the API server may execute it nevertheless, and its result would be
+    /// unknown.
+    pub(crate) async fn send<T>(
         &self,
-        request: Request<'_>,
+        verb: &'static str,
+        object: &Target,
         call: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, WriteError> {
         let failed = |category, text: &str| {
-            WriteError::new(request.verb, request.resource, request.name, category, text)
+            WriteError::new(verb, object.resource, &object.full_name, category, text)
         };
         if !self.claim.is_valid() {
             return Err(failed(Category::NotLeader, "this process does not lead"));
@@ -70,7 +62,7 @@ impl Writer {
         };
         let result = result.map_err(|error| WriteError { took: begin.elapsed(), ..error });
         let outcome = result.as_ref().map(|_| ()).map_err(|error| error.category);
-        self.metrics.write(request.resource, request.verb, outcome, begin.elapsed());
+        self.metrics.write(object.resource, verb, outcome, begin.elapsed());
         self.breaker.observe(begin, result.as_ref().map(|_| ()));
         result
     }
@@ -78,17 +70,20 @@ impl Writer {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
     use super::*;
 
-    const REQUEST: Request<'_> =
-        Request { verb: "create", resource: "clusterprofiles", name: "ns/c" };
+    fn target(namespace: &str, name: &str) -> Target {
+        Target::of::<ConfigMap>("clusterprofiles", &(), Some(namespace), name)
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_blocks_times_out() {
         let metrics = Metrics::new("0");
         let writer = Writer::new(Claim::Always, metrics.clone());
-        let error =
-            writer.send(REQUEST, std::future::pending::<Result<(), _>>()).await.unwrap_err();
+        let (target, blocks) = (target("ns", "c"), std::future::pending::<Result<(), _>>());
+        let error = writer.send("create", &target, blocks).await.unwrap_err();
         assert_eq!(error.category, Category::Timeout);
         assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
         assert!(metrics.text().contains("result=\"timeout\"} 1"));
@@ -97,11 +92,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn calls_that_block_do_not_open_the_breaker_in_however_many_namespaces() {
         let writer = Writer::new(Claim::Always, Metrics::new("0"));
-        for name in ["ns/c", "ns/d", "other/c", "third/c"] {
-            let blocks = std::future::pending::<Result<(), _>>();
-            let error = writer.send(Request { name, ..REQUEST }, blocks).await.unwrap_err();
+        for (namespace, name) in [("ns", "c"), ("ns", "d"), ("other", "c"), ("third", "c")] {
+            let (target, blocks) =
+                (target(namespace, name), std::future::pending::<Result<(), _>>());
+            let error = writer.send("create", &target, blocks).await.unwrap_err();
             assert_eq!(error.took, WRITE_TIMEOUT);
-            assert!(!writer.breaker.is_open(), "{name}");
+            assert!(!writer.breaker.is_open(), "{namespace}/{name}");
         }
     }
 }

@@ -301,20 +301,23 @@ async fn in_time<T>(request: impl Future<Output = Result<T, kube::Error>>) -> Re
 mod tests {
     use std::convert::Infallible;
 
+    use k8s_openapi::api::core::v1::Secret;
+
     use super::*;
-    use crate::write::{Request, Writer};
+    use crate::write::Writer;
+    use crate::write::execute::Target;
 
     #[tokio::test(start_paused = true)]
     async fn a_claim_ends_by_itself_and_lets_a_write_finish_that_was_sent_before() {
         let (claim, end) = watch::channel(None);
         let writer = Writer::new(Claim::Until(end), Metrics::new("0"));
         let send = async |takes: u64| {
-            let request = Request { verb: "create", resource: "secrets", name: "ns/a" };
+            let target = Target::of::<Secret>("secrets", &(), Some("ns"), "a");
             let write = async {
                 tokio::time::sleep(Duration::from_secs(takes)).await;
                 Ok(())
             };
-            writer.send(request, write).await.map_err(|error| error.category)
+            writer.send("create", &target, write).await.map_err(|error| error.category)
         };
         assert_eq!(send(0).await, Err(Category::NotLeader), "before the first claim");
         claim.send_replace(Some(Instant::now() + Duration::from_secs(13)));

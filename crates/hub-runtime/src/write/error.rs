@@ -12,7 +12,7 @@ pub struct WriteError {
     pub category: Category,
     pub verb: &'static str,
     pub resource: &'static str,
-    /// The object, as in [`Request::name`](super::Request::name).
+    /// The object, as `NAMESPACE/NAME`, or `NAME` if cluster-scoped.
     pub name: String,
     /// The cause, on one line.
     pub text: String,

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::info;
 
+use super::Writer;
 use super::error::{Category, WriteError};
-use super::{Request, Writer};
 use crate::written::Left;
 
 /// The object of a write.
@@ -87,10 +87,6 @@ impl Target {
         Self { field_manager: Some(field_manager), ..self }
     }
 
-    fn request(&self, verb: &'static str) -> Request<'_> {
-        Request { verb, resource: self.resource, name: &self.full_name }
-    }
-
     /// Reads the object as JSON, with a get or, without that permission, a list; `None` if it does not exist.
     ///
     /// # Errors
@@ -103,36 +99,23 @@ impl Target {
         can_get: bool,
     ) -> Result<Option<String>, WriteError> {
         if !can_get {
-            let found = self.find(client, writer).await?;
+            let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
+            let listing = async {
+                let list = self.requests.list(&params).map_err(kube::Error::BuildRequest)?;
+                client.request::<ObjectList<DynamicObject>>(list).await
+            };
+            let found = writer.send("list", self, listing).await?.items.pop();
             return Ok(found.map(|object| json!(object).to_string()));
         }
         let reading = async {
             let get = self.requests.get(&self.name, &GetParams::default());
             client.request_text(get.map_err(kube::Error::BuildRequest)?).await
         };
-        match writer.send(self.request("get"), reading).await {
+        match writer.send("get", self, reading).await {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.category == Category::NotFound => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Finds the object with a list; `None` if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// The list has failed.
-    pub async fn find(
-        &self,
-        client: &Client,
-        writer: &Writer,
-    ) -> Result<Option<DynamicObject>, WriteError> {
-        let params = ListParams::default().fields(&format!("metadata.name={}", self.name));
-        let listing = async {
-            let list = self.requests.list(&params).map_err(kube::Error::BuildRequest)?;
-            client.request::<ObjectList<DynamicObject>>(list).await
-        };
-        Ok(writer.send(self.request("list"), listing).await?.items.pop())
     }
 
     /// Sends a write. Returns what it has left, and the response. A delete by uid that finds no object with this uid has
@@ -188,7 +171,7 @@ impl Target {
                 serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             Ok((response, text))
         };
-        let (response, text) = match writer.send(self.request(verb), sending).await {
+        let (response, text) = match writer.send(verb, self, sending).await {
             Ok(response) => response,
             // The object is gone, and another may have its name.
             Err(error)
