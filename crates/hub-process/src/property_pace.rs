@@ -7,6 +7,7 @@ use std::time::Duration;
 use hub_api::names::ProfileKey;
 use hub_core::finding::{Finding, Reason};
 use hub_core::profile::{ObservedProfile, ProfileAction, changed_property, without_properties};
+use hub_runtime::flow::pace::Pace;
 use tokio::time::Instant;
 
 /// Changes in a row without a delay: those of a cluster that joins.
@@ -15,9 +16,8 @@ const INTERVAL: Duration = Duration::from_mins(1);
 
 #[derive(Default)]
 pub(crate) struct PropertyPace {
-    /// When each profile may have a whole [`BURST`] again.
-    rested: HashMap<ProfileKey, Instant>,
-    /// The number of profiles at which those that may have one are forgotten.
+    paces: HashMap<ProfileKey, Pace>,
+    /// The number of profiles at which those that may have a whole [`BURST`] are forgotten.
     forget_at: usize,
     /// The profiles whose properties change too often, each with the claim that was held back first.
     held: HashMap<ProfileKey, String>,
@@ -27,18 +27,12 @@ impl PropertyPace {
     /// Counts an accepted write that changes properties.
     pub(crate) fn wrote(&mut self, key: &ProfileKey) {
         let now = Instant::now();
-        if self.rested.len() >= self.forget_at {
-            self.rested.retain(|_, rested| *rested > now);
-            self.forget_at = self.rested.len().saturating_mul(2).max(64);
+        if self.paces.len() >= self.forget_at {
+            self.paces.retain(|_, pace| !pace.is_rested(now));
+            self.forget_at = self.paces.len().saturating_mul(2).max(64);
         }
-        let rested = self.rested.entry(key.clone()).or_insert(now);
-        *rested = (*rested).max(now) + INTERVAL;
-    }
-
-    /// How long the next change of a profile's properties must wait.
-    fn wait(&self, key: &ProfileKey) -> Option<Duration> {
-        let left = self.rested.get(key)?.checked_duration_since(Instant::now())?;
-        left.checked_sub(INTERVAL * (BURST - 1)).filter(|wait| !wait.is_zero())
+        let pace = self.paces.entry(key.clone());
+        pace.or_insert_with(|| Pace::new(BURST, INTERVAL)).took(now);
     }
 
     /// Takes properties that change too often out of a write. Returns how long they are held back, with a finding, which
@@ -49,7 +43,8 @@ impl PropertyPace {
         observed: Option<&ObservedProfile>,
         action: &mut ProfileAction,
     ) -> Option<(Duration, Finding)> {
-        let Some(wait) = self.wait(key) else {
+        let wait = self.paces.get(key).map(|pace| pace.wait(Instant::now()));
+        let Some(wait) = wait.filter(|wait| !wait.is_zero()) else {
             self.held.remove(key);
             return None;
         };

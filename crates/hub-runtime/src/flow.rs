@@ -3,6 +3,7 @@
 pub(crate) mod backoff;
 pub mod circuit_breaker;
 pub(crate) mod failure_groups;
+pub mod pace;
 pub(crate) mod repeated_writes;
 pub mod retry_policy;
 pub(crate) mod workers;

@@ -3,7 +3,7 @@
 pub mod health;
 pub mod metrics;
 pub mod report;
-pub mod review_budget;
+pub mod review;
 pub mod secure_metrics;
 mod serving;
 pub mod serving_certificate;

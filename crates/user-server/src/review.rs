@@ -17,21 +17,18 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared};
 use hub_api::names::Namespace;
 use hub_core::entry::{Caller, Refusal};
-use hub_runtime::observe::review_budget::ReviewBudget;
-use hub_runtime::write::error::summary;
+use hub_runtime::flow::pace::Pace;
+use hub_runtime::observe::review::{UNKNOWN_TOKENS, review};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::connections::Peer;
 
-/// Timeout of a review.
-const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a result counts.
 const CACHED_FOR: Duration = Duration::from_secs(10);
 /// How many results are cached.
@@ -54,14 +51,14 @@ const OF_ALL: usize = 24 << 20;
 const LEAST: usize = 256 << 10;
 /// How many valid tokens of one namespace are reviewed in a burst, and the interval after it. A token is reviewed every
 /// ten seconds, so this is enough for 400.
-const OF_NAMESPACE: (u32, Duration) = (200, Duration::from_millis(25));
+const OF_NAMESPACE: Pace = Pace::new(200, Duration::from_millis(25));
 /// How many reviews of tokens that are not known to be valid may be under way. More for successors of valid tokens: while
 /// the hub is slow, a few peers take the others.
 const PENDING: usize = 256;
 const PENDING_OF_KNOWN: usize = 2 * PENDING;
 /// How many tokens are reviewed whose subject is not known to be valid, in a burst, and the interval after it: of all peers
 /// that send many, and as many of all that send few.
-const OF_STRANGERS: (u32, Duration) = (1000, Duration::from_millis(10));
+const OF_STRANGERS: Pace = Pace::new(1000, Duration::from_millis(10));
 /// The tolerance for the clocks, which is that of an API server.
 const LEEWAY: i64 = 60;
 
@@ -81,21 +78,20 @@ struct Known {
     /// For tokens that are not known to be valid: first those by the hash of the peer, then those by that of the peer and a
     /// known subject.
     budgets: Vec<Budget>,
-    strangers: [ReviewBudget; 2],
+    strangers: [Pace; 2],
     /// The bytes of the requests that wait for reviews, by the namespace of a token that was valid before.
     waiting: HashMap<Option<Namespace>, usize>,
     hasher: RandomState,
     /// For valid tokens.
-    namespaces: HashMap<Namespace, ReviewBudget>,
+    namespaces: HashMap<Namespace, Pace>,
     /// The hashes of peers with the subjects of their valid tokens, with the time of the last one.
     subjects: HashMap<u64, Instant>,
     /// Whether the last review failed.
     is_failing: bool,
 }
 
-#[derive(Default)]
 struct Budget {
-    reviews: ReviewBudget,
+    reviews: Pace,
     waiting: usize,
 }
 
@@ -183,15 +179,14 @@ impl Known {
     /// Takes a review of a token that is not known to be valid; returns whether one is left.
     fn take_unknown(&mut self, budget: usize, now: Instant) -> bool {
         let reviews = &mut self.budgets[budget].reviews;
-        let is_rested = reviews.is_full(now);
+        let is_rested = reviews.is_rested(now);
         reviews.take(now) && (budget >= BUDGETS || self.strangers[usize::from(is_rested)].take(now))
     }
 
     /// Takes a review of a valid token; returns whether its namespace has one left.
     fn take(&mut self, namespace: &Namespace, now: Instant) -> bool {
-        let (at_once, every) = OF_NAMESPACE;
-        let budget = self.namespaces.entry(namespace.clone());
-        budget.or_insert_with(|| ReviewBudget::new(at_once, every)).take(now)
+        let pace = self.namespaces.entry(namespace.clone());
+        pace.or_insert(OF_NAMESPACE).take(now)
     }
 
     /// Makes room for a result: those of tokens that were not valid are dropped first.
@@ -213,8 +208,10 @@ impl Reviews {
         let known = Known {
             results: HashMap::new(),
             pending: HashMap::new(),
-            budgets: (0..2 * BUDGETS).map(|_| Budget::default()).collect(),
-            strangers: [(); 2].map(|()| ReviewBudget::new(OF_STRANGERS.0, OF_STRANGERS.1)),
+            budgets: (0..2 * BUDGETS)
+                .map(|_| Budget { reviews: UNKNOWN_TOKENS, waiting: 0 })
+                .collect(),
+            strangers: [OF_STRANGERS; 2],
             waiting: HashMap::new(),
             hasher: RandomState::new(),
             subjects: HashMap::new(),
@@ -353,15 +350,8 @@ impl Reviews {
             token: Some(token.to_owned()),
             audiences: Some(vec![self.audience.clone()]),
         };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let api = Api::<TokenReview>::all(self.client.clone());
-        let result =
-            match timeout(REVIEW_TIMEOUT, api.create(&PostParams::default(), &review)).await {
-                Ok(Ok(reviewed)) => Ok(reviewed),
-                Ok(Err(error)) => Err(summary(&error)),
-                Err(_) => Err("timed out".to_owned()),
-            };
-        let reviewed = result.map_err(|cause| {
+        let reviewed = review(&self.client, &TokenReview { spec, ..TokenReview::default() }).await;
+        let reviewed = reviewed.map_err(|cause| {
             tracing::warn!("cannot create a TokenReview: {cause}");
             Refusal::ReviewUnknown
         })?;
@@ -643,7 +633,7 @@ mod tests {
             flood(&reviews, peer(number)).await;
         }
         let cost = count.load(Ordering::Relaxed);
-        assert!(cost <= 2 * usize::try_from(OF_STRANGERS.0).unwrap(), "{cost}");
+        assert!(cost <= 2 * usize::try_from(OF_STRANGERS.burst).unwrap(), "{cost}");
         assert!(reviews.caller(&token("valid", 3600), honest(&reviews, 500), 0).await.is_ok());
     }
 

@@ -9,10 +9,11 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 use super::{Clock, Id, OpenFinding, Reporter};
+use crate::flow::pace::Pace;
 use crate::write::Writer;
 use crate::write::error::{Category, summary};
 
@@ -44,7 +45,7 @@ impl Publisher {
         let controller = self.reporter.controller;
         let instance = hostname::get().ok().and_then(|name| name.into_string().ok());
         let instance = instance.unwrap_or_else(|| controller.to_owned());
-        let mut pace = Pace { next: Instant::now() };
+        let mut pace = Pace::new(BURST, INTERVAL);
         let mut requests = FuturesUnordered::new();
         loop {
             let has_room = requests.len() < AT_ONCE;
@@ -60,7 +61,7 @@ impl Publisher {
                     .map(|finding| event(finding, controller, &instance, (self.clock)()))
             };
             let Some(event) = event else { continue };
-            pace.sent();
+            pace.took(Instant::now());
             requests.push(self.publish(id, event));
         }
     }
@@ -68,7 +69,7 @@ impl Publisher {
     /// Waits until an Event may be sent, and returns its finding. Cancel safe.
     async fn next(&self, pace: &Pace) -> Id {
         loop {
-            pace.wait().await;
+            sleep(pace.wait(Instant::now())).await;
             self.writer.breaker.closed().await;
             let id = self.reporter.next().await;
             // The breaker may have opened during a long wait for a finding.
@@ -97,24 +98,6 @@ impl Publisher {
         };
         self.reporter.metrics.event(if result.is_ok() { "published" } else { "failed" });
         self.reporter.findings.lock().ended(id, namespace, Instant::now(), result);
-    }
-}
-
-pub(super) struct Pace {
-    /// When the next Event is due at the average rate; up to [`BURST`] may be sent earlier.
-    pub(super) next: Instant,
-}
-
-impl Pace {
-    /// Waits until an Event may be sent.
-    pub(super) async fn wait(&self) {
-        if let Some(at) = self.next.checked_sub(INTERVAL * (BURST - 1)) {
-            sleep_until(at).await;
-        }
-    }
-
-    pub(super) fn sent(&mut self) {
-        self.next = self.next.max(Instant::now()) + INTERVAL;
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hub_core::finding::Reason;
 use kube::Client;
 use kube::client::Body;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::events::*;
 use super::*;
+use crate::flow::pace::Pace;
 use crate::host::lease::{Candidate, Claim, Election};
 use crate::write::Writer;
 use crate::write::error::WriteError;
@@ -260,15 +261,15 @@ fn an_event_without_a_result_delays_those_of_its_namespace_for_longer_each_time(
 #[tokio::test(start_paused = true)]
 async fn events_have_a_rate_however_many_findings_there_are() {
     let begin = Instant::now();
-    let mut pace = Pace { next: begin };
+    let mut pace = Pace::new(BURST, INTERVAL);
     for _ in 0..BURST {
-        pace.wait().await;
-        pace.sent();
+        sleep(pace.wait(Instant::now())).await;
+        pace.took(Instant::now());
     }
     assert_eq!(begin.elapsed(), Duration::ZERO);
     for _ in 0..120 {
-        pace.wait().await;
-        pace.sent();
+        sleep(pace.wait(Instant::now())).await;
+        pace.took(Instant::now());
     }
     assert!(begin.elapsed() >= Duration::from_secs(59), "{:?}", begin.elapsed());
 }

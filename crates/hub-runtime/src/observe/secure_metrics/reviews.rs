@@ -7,23 +7,20 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInf
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
 };
-use kube::api::PostParams;
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::PATH;
-use crate::observe::review_budget::ReviewBudget;
-use crate::write::error::summary;
+use crate::flow::pace::Pace;
+use crate::observe::review::{UNKNOWN_TOKENS, review};
 
-/// Timeout of each review.
-const ASK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a permission is cached: longer than a scrape interval, short enough to revoke access soon.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
 /// How long a refusal is cached.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// How long an expired permission is kept in a full cache: its token is still reviewed, whatever the budget.
+/// How long an expired permission is kept in a full cache: its token is still reviewed, whatever the pace.
 const KNOWN_FOR: Duration = Duration::from_hours(1);
 /// How many tokens are cached: there are few scrapers, but anyone can send tokens.
 const REMEMBERED: usize = 128;
@@ -64,57 +61,35 @@ impl Reviews {
             }
             // A token that was permitted before is always reviewed.
             let was_allowed = matches!(known.results.get(&digest), Some((Answer::Allowed, _)));
-            if !was_allowed && !known.budget.take(now) {
+            if !was_allowed && !known.pace.take(now) {
                 return Answer::Busy;
             }
             was_allowed
         };
-        let answer = self.ask(token).await;
+        let answer = self.ask(token).await.unwrap_or_else(|(resource, cause)| {
+            tracing::warn!("cannot create {resource} for a metrics client: {cause}");
+            Answer::Unknown
+        });
         if !was_allowed && !matches!(answer, Answer::Unauthenticated | Answer::Unknown) {
-            self.known.lock().budget.give_back();
+            self.known.lock().pace.give_back();
         }
         self.known.lock().insert(digest, answer, Instant::now());
         answer
     }
 
-    async fn ask(&self, token: &str) -> Answer {
+    /// The answer, or the resource of the review that has failed, and the cause.
+    async fn ask(&self, token: &str) -> Result<Answer, (&'static str, String)> {
         let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: None };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let Some(review) = self.create("tokenreviews", &review).await else {
-            return Answer::Unknown;
-        };
-        let status = review.status.unwrap_or_default();
+        let reviewed = review(&self.client, &TokenReview { spec, ..TokenReview::default() }).await;
+        let reviewed = reviewed.map_err(|cause| ("tokenreviews", cause))?;
+        let status = reviewed.status.unwrap_or_default();
         let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
-            return Answer::Unauthenticated;
+            return Ok(Answer::Unauthenticated);
         };
-        let Some(review) = self.create("subjectaccessreviews", &access_of(user)).await else {
-            return Answer::Unknown;
-        };
-        if review.status.is_some_and(|status| status.allowed) {
-            Answer::Allowed
-        } else {
-            Answer::Forbidden
-        }
-    }
-
-    async fn create<K>(&self, resource: &str, review: &K) -> Option<K>
-    where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug,
-        K: serde::Serialize + serde::de::DeserializeOwned,
-    {
-        let (api, params) = (Api::<K>::all(self.client.clone()), PostParams::default());
-        let call = timeout(ASK_TIMEOUT, api.create(&params, review));
-        match call.await {
-            Ok(Ok(review)) => return Some(review),
-            Ok(Err(error)) => {
-                tracing::warn!(
-                    "cannot create {resource} for a metrics client: {}",
-                    summary(&error)
-                );
-            }
-            Err(_) => tracing::warn!("cannot create {resource} for a metrics client: timed out"),
-        }
-        None
+        let reviewed = review(&self.client, &access_of(user)).await;
+        let reviewed = reviewed.map_err(|cause| ("subjectaccessreviews", cause))?;
+        let is_allowed = reviewed.status.is_some_and(|status| status.allowed);
+        Ok(if is_allowed { Answer::Allowed } else { Answer::Forbidden })
     }
 }
 
@@ -133,11 +108,16 @@ fn access_of(user: UserInfo) -> SubjectAccessReview {
     SubjectAccessReview { spec, ..SubjectAccessReview::default() }
 }
 
-#[derive(Default)]
 struct ReviewCache {
     /// By the digest of the token, with their expiry.
     results: HashMap<[u8; 32], (Answer, Instant)>,
-    budget: ReviewBudget,
+    pace: Pace,
+}
+
+impl Default for ReviewCache {
+    fn default() -> Self {
+        Self { results: HashMap::new(), pace: UNKNOWN_TOKENS }
+    }
 }
 
 impl ReviewCache {
@@ -152,7 +132,7 @@ impl ReviewCache {
             Answer::Busy | Answer::Unknown => return,
         };
         if self.results.len() >= REMEMBERED {
-            // An expired permission is kept, so that its token is reviewed again whatever the budget.
+            // An expired permission is kept, so that its token is reviewed again whatever the pace.
             let kept =
                 |answer: Answer| if answer == Answer::Allowed { KNOWN_FOR } else { Duration::ZERO };
             self.results.retain(|_, (answer, until)| now < *until + kept(*answer));
