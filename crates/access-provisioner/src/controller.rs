@@ -32,7 +32,7 @@ impl Provisioner {
 
 impl Controller for Provisioner {
     fn name(&self) -> &'static str {
-        self.store.settings.purpose.controller()
+        self.store.settings.source.controller()
     }
 
     fn needs(&self) -> &'static [FleetKind] {
@@ -48,7 +48,9 @@ impl Controller for Provisioner {
             SourceSettings::ClusterProxy { require_addon, ca, .. } => {
                 watches::watch_cluster_proxy(&self.store, watches, *require_addon, ca.clone());
             }
-            SourceSettings::Static { ca, .. } => watches::watch_ca(&self.store, watches, ca),
+            SourceSettings::Static { ca, .. } | SourceSettings::UserServer { ca, .. } => {
+                watches::watch_ca(&self.store, watches, ca);
+            }
         }
     }
 

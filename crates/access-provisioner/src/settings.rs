@@ -8,10 +8,10 @@ use hub_core::access::{PublishedServer, Sighting};
 use hub_core::endpoint::ServerTemplate;
 use hub_core::trust::CaReference;
 
-/// Settings of a provisioner. A process may have one provisioner for each purpose.
+/// Settings of a provisioner. A process may have one for everyone who has a token of the cluster, and one for applications
+/// that reach clusters by their own identity.
 #[derive(Clone)]
 pub struct ProvisionerSettings {
-    pub purpose: Purpose,
     /// The name of the entry.
     pub provider: String,
     /// The source of the entry.
@@ -26,24 +26,6 @@ pub struct ProvisionerSettings {
 
 /// Connects to a server and returns what the TLS handshake shows.
 pub type Handshake = Arc<dyn Fn(PublishedServer) -> BoxFuture<'static, Sighting> + Send + Sync>;
-
-/// Whom an entry is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Purpose {
-    /// Everyone who has a token of the cluster.
-    Token,
-    /// Applications that reach clusters by their own identity, through the user server.
-    OwnIdentity,
-}
-
-impl Purpose {
-    pub(crate) fn controller(&self) -> &'static str {
-        match self {
-            Self::Token => "access-provisioner",
-            Self::OwnIdentity => "own-identity-provisioner",
-        }
-    }
-}
 
 /// The source of an entry's server and trust anchors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,4 +43,20 @@ pub enum SourceSettings {
         /// The location of the trust anchors.
         ca: CaReference,
     },
+    /// The user server, for applications that reach clusters by their own identity.
+    UserServer {
+        server: ServerTemplate,
+        /// The location of the trust anchors.
+        ca: CaReference,
+    },
+}
+
+impl SourceSettings {
+    pub(crate) fn is_user_server(&self) -> bool {
+        matches!(self, Self::UserServer { .. })
+    }
+
+    pub(crate) fn controller(&self) -> &'static str {
+        if self.is_user_server() { "own-identity-provisioner" } else { "access-provisioner" }
+    }
 }

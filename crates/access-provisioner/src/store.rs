@@ -23,7 +23,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
 use crate::metrics::{EntryGauges, EntryMetrics};
-use crate::settings::{ProvisionerSettings, Purpose, SourceSettings};
+use crate::settings::{ProvisionerSettings, SourceSettings};
 
 /// The time between two checks of the published server during an overlap.
 const OVERLAP_INTERVAL: Duration = Duration::from_secs(2);
@@ -65,10 +65,10 @@ impl Store {
                 "cluster_proxy",
                 AccessSource::ClusterProxy { require_addon: *require_addon, ca: ca.clone() },
             ),
-            SourceSettings::Static { server, .. } if settings.purpose == Purpose::Token => {
+            SourceSettings::Static { server, .. } => {
                 ("static", AccessSource::Static(server.clone()))
             }
-            SourceSettings::Static { server, .. } => {
+            SourceSettings::UserServer { server, .. } => {
                 ("own_identity", AccessSource::UserServer(server.clone()))
             }
         };
@@ -77,7 +77,7 @@ impl Store {
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
         Arc::new(Self {
             host: Arc::clone(&shared.host),
-            reporter: shared.host.reporter(settings.purpose.controller()),
+            reporter: shared.host.reporter(settings.source.controller()),
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
             settings,
@@ -94,7 +94,7 @@ impl Store {
         let ours = observed.filter(|observed| self.is_ours(observed));
         let offer = ours.map(|ours| self.index.lock().offer(key, ours));
         self.gauges.set(key, observed.zip(offer.as_ref()));
-        if self.settings.purpose != Purpose::Token {
+        if self.settings.source.is_user_server() {
             let uid = observed.map(|observed| &observed.version.uid);
             let finding = offer.as_ref().and_then(Offer::finding);
             self.reporter.report(
@@ -143,7 +143,7 @@ impl Store {
             let renamed = index.set_serving_names(place, trust::serving_names(content));
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
-            if self.settings.purpose == Purpose::Token {
+            if !self.settings.source.is_user_server() {
                 self.gauges.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
             let inherited = late && change != AnchorChange::None && self.inherit(&mut index);

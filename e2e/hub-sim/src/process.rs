@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access_provisioner::{
-    EntryMetrics, Handshake, Provisioner, ProvisionerSettings, Purpose, SourceSettings,
+    EntryMetrics, Handshake, Provisioner, ProvisionerSettings, SourceSettings,
 };
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, PermissionSettings};
@@ -237,7 +237,6 @@ fn build(
     let projector =
         || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
     let provisioner = || ProvisionerSettings {
-        purpose: Purpose::Token,
         provider: MANAGER.to_owned(),
         source: SourceSettings::ClusterProxy { require_addon: true, ca: None },
         overlap: OVERLAP,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{ProvisionerSettings, Purpose, SourceSettings};
+use access_provisioner::{ProvisionerSettings, SourceSettings};
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SyncSettings, SyncerSettings};
 use futures::FutureExt as _;
@@ -272,27 +272,24 @@ impl AccessArgs {
                 ca: self.access_provider_ca.clone(),
             },
         };
-        ProvisionerSettings {
-            purpose: Purpose::Token,
-            provider: self.access_provider_name.clone(),
-            source,
-            overlap: self.ca_overlap,
-            check_interval: self.server_check_interval,
-            handshake: Arc::new(|server| server_check::check(server).boxed()),
-        }
+        self.settings(&self.access_provider_name, source)
     }
 
     /// The settings of the provisioner of the entry that leads to the user server, if it is known where that is.
     pub fn own_identity(&self) -> Option<ProvisionerSettings> {
         let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
-        Some(ProvisionerSettings {
-            purpose: Purpose::OwnIdentity,
-            provider: access::OWN_IDENTITY_PROVIDER.to_owned(),
-            source: SourceSettings::Static { server, ca },
+        let source = SourceSettings::UserServer { server, ca };
+        Some(self.settings(access::OWN_IDENTITY_PROVIDER, source))
+    }
+
+    fn settings(&self, provider: &str, source: SourceSettings) -> ProvisionerSettings {
+        ProvisionerSettings {
+            provider: provider.to_owned(),
+            source,
             overlap: self.ca_overlap,
             check_interval: self.server_check_interval,
             handshake: Arc::new(|server| server_check::check(server).boxed()),
-        })
+        }
     }
 }
 
