@@ -104,8 +104,8 @@ impl Objects for ConditionWriter {
             let report = report(index, key, tally.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
             let wanted = shown.map(|shown| {
-                let (says_copied, now) = (account.says_copied(), self.store.host.now());
-                conditions(&shown.conditions(), report.as_ref(), says_copied, now)
+                let (reports_success, now) = (account.reports_success(), self.store.host.now());
+                conditions(&shown.conditions(), report.as_ref(), reports_success, now)
             });
             let version = account.version.clone();
             if let Some(report) = report.as_ref().filter(|_| wanted != Some(None))

@@ -149,7 +149,7 @@ impl Account {
     /// Whether its condition says that every copy exists, once they do. Until the agent names the token that it has created,
     /// it is about to write the status, and one of two writers would be refused.
     #[must_use]
-    pub fn says_copied(&self) -> bool {
+    pub fn reports_success(&self) -> bool {
         let names_token = self.state.as_ref().is_ok_and(|state| state.token_secret.is_some());
         self.is_maintained && self.opts_in && names_token
     }
@@ -221,14 +221,14 @@ mod tests {
 
     #[test]
     fn that_copies_exist_is_said_once_the_agent_names_the_token_and_to_consumer_access_alone() {
-        for (is_maintained, opts_in, status, says_copied) in [
+        for (is_maintained, opts_in, status, reports_success) in [
             (true, true, token_secret("app"), true),
             (true, true, json!({}), false),
             (true, false, token_secret("app"), false),
             (false, true, token_secret("app"), false),
         ] {
             let account = Account { is_maintained, opts_in, ..account(status) };
-            assert_eq!(account.says_copied(), says_copied, "{account:?}");
+            assert_eq!(account.reports_success(), reports_success, "{account:?}");
         }
     }
 

@@ -170,18 +170,18 @@ fn quoted(entry: &str) -> String {
     format!("{shown:?}{more}")
 }
 
-/// The conditions of an account with ours set or removed, or `None` if nothing differs. Without a problem, ours says
-/// only of an account for which it `says_copied` that every copy exists. Entries of others are preserved.
+/// The conditions of an account with ours set or removed, or `None` if nothing differs. Without a problem, there is one
+/// of ours only if the account `reports_success`. Entries of others are preserved.
 #[must_use]
 pub fn conditions(
     shown: &[Value],
     report: Option<&Report>,
-    says_copied: bool,
+    reports_success: bool,
     now: Timestamp,
 ) -> Option<Vec<Value>> {
     let wanted = match report {
         Some(report) => Some(("False", report.reason, &*report.message)),
-        None => says_copied.then_some(("True", State::Synced.into_str(), "every copy exists")),
+        None => reports_success.then_some(("True", State::Synced.into_str(), "every copy exists")),
     };
     let is_ours = |entry: &&Value| entry["type"] == CONDITION_SYNCED;
     let ours: Vec<&Value> = shown.iter().filter(is_ours).collect();
