@@ -27,15 +27,14 @@ pub async fn explain(
     let question = question(hub, args)?;
     let observed = Reading::new(hub, &question).observe(&args.controllers).await?;
     let mut explanation = explain::explain(&observed, &question);
-    match args.output {
-        Some(format) => format.print(&explanation, out)?,
-        None => {
-            explanation.findings.iter_mut().for_each(show);
-            if question.all {
-                every_step(&explanation, out)?;
-            } else {
-                problems(&explanation, out)?;
-            }
+    if let Some(format) = args.output {
+        format.print(&explanation, out)?;
+    } else {
+        explanation.findings.iter_mut().for_each(show);
+        if question.all {
+            every_step(&explanation, out)?;
+        } else {
+            problems(&explanation, out)?;
         }
     }
     Ok(match explanation.mark() {

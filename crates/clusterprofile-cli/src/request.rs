@@ -41,17 +41,16 @@ pub(crate) fn print(
     access: &ClusterAccess,
     out: &mut impl Write,
 ) -> Result<Conclusion, CommandError> {
-    match args.output {
-        Some(format) => format.print(access, out)?,
-        None => {
-            let name = access.metadata.name.as_deref().unwrap_or_default();
-            let done = match args.dry_run {
-                DryRun::None => "created",
-                DryRun::Client => "created (dry run)",
-                DryRun::Server => "created (server dry run)",
-            };
-            writeln!(out, "clusteraccess.access.open-cluster-management.io/{name} {done}")?;
-        }
+    if let Some(format) = args.output {
+        format.print(access, out)?;
+    } else {
+        let name = access.metadata.name.as_deref().unwrap_or_default();
+        let done = match args.dry_run {
+            DryRun::None => "created",
+            DryRun::Client => "created (dry run)",
+            DryRun::Server => "created (server dry run)",
+        };
+        writeln!(out, "clusteraccess.access.open-cluster-management.io/{name} {done}")?;
     }
     Ok(Conclusion::Fine)
 }

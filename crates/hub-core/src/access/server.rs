@@ -52,7 +52,8 @@ pub struct Presented {
     pub refused: Option<String>,
 }
 
-/// The result of a check of the published server, as the end of a sentence about the server. The set is fixed, so each can be a label of a metric.
+/// The result of a check of the published server, as the end of a sentence about the server. The set is fixed, so each
+/// can be a label of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray, thiserror::Error)]
 #[strum(serialize_all = "snake_case", const_into_str)]
 pub enum ServerState {

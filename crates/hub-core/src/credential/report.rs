@@ -121,7 +121,7 @@ pub fn report(
     troubles.extend(decided.into_iter().filter(|(_, namespaces)| !namespaces.is_empty()));
     let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
     let mut sentences = Vec::new();
-    let mut reason = troubles.keys().next().map(|state| state.into_str());
+    let mut reason = troubles.keys().next().map(State::into_str);
     if !recipients.is_granted && troubles.is_empty() {
         let (because, sentence) = nowhere(account, index.settings.require_namespaces);
         reason = Some(because);

@@ -154,7 +154,7 @@ impl Metrics {
             leader: metric(registry, "leader", "1 while this process holds its Lease"),
         };
         let further = further(registry);
-        for reason in Reason::ALL.iter().copied() {
+        for reason in Reason::ALL {
             let labels = [("reason", reason.into_str())];
             metrics.findings.get_or_create(&labels).set(0);
             metrics.findings_total.get_or_create(&labels).inc_by(0);
