@@ -52,9 +52,6 @@ pub enum Error {
     /// It took too long.
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
-    /// The response cannot be rendered, which is a bug.
-    #[error("internal error: cannot render the response")]
-    Answer,
 }
 
 /// An error and its causes on one line: escapes them, since they may contain text from elsewhere.

@@ -97,7 +97,7 @@ fn obtain(
     };
     // Without a request, v1.
     let version = info.map_or(exec_info::V1, |info| info.version);
-    answer::render(version, &credential).map_err(|_| Error::Answer)
+    Ok(answer::render(version, &credential))
 }
 
 /// A flag takes precedence over the request.
