@@ -131,10 +131,8 @@ fn the_label_says_which_cluster_a_profile_shows() {
         let offer = index.offer(&key("c1"), &of_cluster(label));
         assert_eq!(offer, Offer::Withdraw(Withheld::InvalidClusterName), "{label:?}");
     }
-    assert_eq!(
-        index.offer(&key("c1"), &profile(&json!({}), &Value::Null)),
-        Offer::Withdraw(Withheld::InvalidClusterName)
-    );
+    let unlabelled = index.offer(&key("c1"), &profile(&json!({}), &Value::Null));
+    assert_eq!(unlabelled, Offer::Withdraw(Withheld::InvalidClusterName));
 }
 
 #[test]
@@ -144,23 +142,25 @@ fn a_profile_is_ours_by_label_and_spec() {
     assert!(!access::is_ours(&of_cluster("c1"), &manager("another")));
     assert!(!access::is_ours(&profile(&json!({}), &Value::Null), &manager(NAME)));
     let labelled = profile(&json!({ "x-k8s.io/cluster-manager": "another" }), &Value::Null);
-    assert!(
-        !access::is_ours(&labelled, &manager("another"))
-            && !access::is_ours(&labelled, &manager(NAME))
-    );
+    for name in ["another", NAME] {
+        assert!(!access::is_ours(&labelled, &manager(name)), "{name}");
+    }
+}
+
+/// Replaces the anchors, and returns the overlap that begins.
+pub fn replaced(index: &mut AccessIndex, pems: &[&str]) -> Overlap {
+    match index.set_anchors(index.place(), Ok(bundle(pems))) {
+        AnchorChange::Overlapping(overlap) => overlap,
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
 fn replaced_anchors_stay_until_their_overlap_ends() {
     let mut index = ready(&[RSA]);
-    let place = index.place();
-    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else {
-        panic!()
-    };
+    let first = replaced(&mut index, &[ECDSA]);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
-    let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[EXPIRED]))) else {
-        panic!()
-    };
+    let second = replaced(&mut index, &[EXPIRED]);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA, EXPIRED]));
     index.end_overlap(first);
     assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA, EXPIRED]));
@@ -172,13 +172,8 @@ fn replaced_anchors_stay_until_their_overlap_ends() {
 #[test]
 fn anchors_that_come_back_within_their_overlap_stay_when_it_ends() {
     let mut index = ready(&[RSA]);
-    let place = index.place();
-    let AnchorChange::Overlapping(first) = index.set_anchors(place, Ok(bundle(&[ECDSA]))) else {
-        panic!()
-    };
-    let AnchorChange::Overlapping(second) = index.set_anchors(place, Ok(bundle(&[RSA]))) else {
-        panic!()
-    };
+    let first = replaced(&mut index, &[ECDSA]);
+    let second = replaced(&mut index, &[RSA]);
     index.end_overlap(first);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]), "each once");
     index.end_overlap(second);
@@ -190,23 +185,17 @@ fn only_a_reading_that_changes_something_is_returned_as_a_change() {
     let mut index = ready(&[RSA]);
     let place = index.place();
     let bad = || Err(TrustError::NoCertificate);
+    let one_more = || Ok(bundle(&[RSA, ECDSA]));
     assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA]))), AnchorChange::None);
-    assert_eq!(
-        index.set_anchors(place, Ok(bundle(&[RSA, ECDSA]))),
-        AnchorChange::Published,
-        "one more"
-    );
+    assert_eq!(index.set_anchors(place, one_more()), AnchorChange::Published);
     assert_eq!(index.set_anchors(place, bad()), AnchorChange::Withheld);
     assert_eq!(index.set_anchors(place, bad()), AnchorChange::None);
     assert_eq!(index.anchors_unknown(place), AnchorChange::None);
-    assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA, ECDSA]))), AnchorChange::Published);
+    assert_eq!(index.set_anchors(place, one_more()), AnchorChange::Published);
     assert_eq!(index.anchors_unknown(place), AnchorChange::Withheld);
-    assert!(matches!(index.set_anchors(place, Ok(bundle(&[ECDSA]))), AnchorChange::Overlapping(_)));
-    assert!(
-        !index.set_configuration(home())
-            && !index.set_addons_read(true)
-            && !index.set_addon(&"c1".into(), true)
-    );
+    replaced(&mut index, &[ECDSA]);
+    assert!(!index.set_configuration(home()) && !index.set_addons_read(true));
+    assert!(!index.set_addon(&"c1".into(), true));
 }
 
 #[test]
@@ -234,18 +223,13 @@ fn the_user_server_is_published_for_clusters_whose_name_the_tunnel_can_carry() {
             let mut index = AccessIndex::new("own", source, true);
             index.set_anchors(index.place(), Ok(bundle(&[RSA])));
             let offer = index.offer(&key(cluster), &of_cluster(cluster));
-            assert_eq!(matches!(offer, Offer::Publish(_)), is_published, "{cluster}");
-            assert_eq!(
-                offer == Offer::Withdraw(Withheld::NameNotRoutable),
-                !is_published,
-                "{cluster}"
-            );
             let reason = offer.finding().map(|finding| finding.reason);
-            assert_eq!(
-                reason,
-                (!is_published).then_some(Reason::ClusterNameNotRoutable),
-                "{cluster}"
-            );
+            if is_published {
+                assert!(matches!(offer, Offer::Publish(_)) && reason.is_none(), "{cluster}");
+            } else {
+                assert_eq!(offer, Offer::Withdraw(Withheld::NameNotRoutable), "{cluster}");
+                assert_eq!(reason, Some(Reason::ClusterNameNotRoutable), "{cluster}");
+            }
         }
     }
 }
@@ -255,10 +239,7 @@ fn an_overlap_that_is_too_large_to_be_published_is_reported_while_it_lasts() {
     let (old, new) = (large(0..60), large(60..120));
     let mut index = ready(&[&old]);
     assert_eq!(index.overlap_finding(), None);
-    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[&new])))
-    else {
-        panic!("nothing overlaps");
-    };
+    let overlap = replaced(&mut index, &[&new]);
     assert_eq!(anchors(&index, "c1"), bundle(&[&new]));
     let note = index.overlap_finding().unwrap();
     assert_eq!(note.reason, Reason::OverlapTooLarge);
@@ -283,14 +264,11 @@ fn a_proxy_that_moves_takes_no_anchor_of_its_old_place_along() {
     assert_eq!(index.set_anchors(old, Ok(bundle(&[RSA]))), AnchorChange::None);
     assert_eq!(index.set_anchors(old, Ok(bundle(&[EXPIRED]))), AnchorChange::None);
     assert_eq!(offer(&index), Offer::Keep(Withheld::NoTrustAnchor));
-    let change = index.set_anchors(index.place(), Ok(bundle(&[ECDSA])));
-    assert!(matches!(change, AnchorChange::Overlapping(_)), "{change:?}");
+    replaced(&mut index, &[ECDSA]);
     assert_eq!(index.anchors_unknown(old), AnchorChange::None);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
-    assert_eq!(
-        published(&index, "c1").cluster.unwrap().server,
-        "https://cluster-proxy-addon-user.north:9092/c1"
-    );
+    let server = published(&index, "c1").cluster.unwrap().server;
+    assert_eq!(server, "https://cluster-proxy-addon-user.north:9092/c1");
 }
 
 #[test]
@@ -333,19 +311,15 @@ fn fleet_with(configs: &Value) -> Fleet {
     let object = json!({
         "metadata": { "name": "c1" }, "spec": { "managedClusterClientConfigs": configs },
     });
+    let cluster = ObservedCluster::read(Ok(serde_json::from_value(object).unwrap()));
     let mut fleet = Fleet::new(BoundSource::Status);
-    fleet.apply_cluster(
-        "c1".into(),
-        ObservedCluster::read(Ok(serde_json::from_value(object).unwrap())),
-    );
+    fleet.apply_cluster("c1".into(), cluster);
     fleet
 }
 
 #[test]
 fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
-    let data = |text: &str| {
-        serde_json::to_value(k8s_openapi::ByteString(text.as_bytes().to_vec())).unwrap()
-    };
+    let data = |text: &str| json!(k8s_openapi::ByteString(text.as_bytes().to_vec()));
     let (good, local, eks) =
         ("https://api.example:6443", "https://127.0.0.1:6443", "https://0ab.eks.example");
     let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });
@@ -376,11 +350,8 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
     let mut unread = fleet_with(&json!([at(good, RSA)]));
     unread.set_read(Part::Clusters, false);
     assert_eq!(offer(&unread), Err(Offer::Keep(Withheld::ConfigurationUnknown)));
-    assert_eq!(
-        offer(&Fleet::new(BoundSource::Status)),
-        Err(Offer::Withdraw(Withheld::NoCluster)),
-        "a hub that does not have the cluster"
-    );
+    let without_cluster = Fleet::new(BoundSource::Status);
+    assert_eq!(offer(&without_cluster), Err(Offer::Withdraw(Withheld::NoCluster)));
 }
 
 #[test]

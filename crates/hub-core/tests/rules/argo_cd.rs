@@ -64,22 +64,27 @@ fn plan(
 
 /// The Secret as it is created.
 fn created() -> Value {
-    let AccessAction::Create(object) = plan(&granted(), None, usual().as_ref()).action else {
-        panic!("a granted cluster has no Secret")
-    };
+    let object = created_by(plan(&granted(), None, usual().as_ref()));
     with(object, &json!({ "metadata": { "uid": "one", "resourceVersion": "1" } }))
 }
 
+fn created_by(plan: IntegrationPlan) -> Value {
+    let AccessAction::Create(object) = plan.action else { panic!("{plan:?}") };
+    object
+}
+
+/// The Secret after what is planned for it where the cluster is granted and published like this.
+fn patched(object: Value, published: Option<&PublishedCluster>) -> Value {
+    let plan = plan(&granted(), Some(&object), published);
+    let AccessAction::Patch(_, patch) = plan.action else { panic!("{plan:?}") };
+    with(object, &patch)
+}
+
 fn fields(object: &Value) -> BTreeMap<String, String> {
-    let text = |value: &Value| {
-        String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap()
-    };
-    object["data"]
-        .as_object()
-        .unwrap()
-        .iter()
-        .map(|(key, value)| (key.clone(), text(value)))
-        .collect()
+    let decoded = |value: &Value| STANDARD.decode(value.as_str().unwrap()).unwrap();
+    let text = |value: &Value| String::from_utf8(decoded(value)).unwrap();
+    let data = object["data"].as_object().unwrap().iter();
+    data.map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
 #[test]
@@ -88,10 +93,8 @@ fn the_secret_tells_argo_cd_to_run_the_plugin_and_contains_no_token() {
     assert_eq!(object["metadata"]["name"], "hub-addons-cluster-c1");
     let labels = &object["metadata"]["labels"];
     assert_eq!(labels["argocd.argoproj.io/secret-type"], "cluster");
-    assert_eq!(
-        (&labels["env"], &labels["app.kubernetes.io/component"]),
-        (&json!("prod"), &json!("consumer-access"))
-    );
+    assert_eq!(labels["env"], "prod");
+    assert_eq!(labels["app.kubernetes.io/component"], "consumer-access");
     let fields = fields(&object);
     assert_eq!(fields.keys().collect::<Vec<_>>(), ["config", "name", "server"]);
     // Argo CD compares it with the server of an Application.
@@ -123,7 +126,7 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
         let consumer = settings.consumers.iter().next().unwrap();
         assert_eq!(settings.provider_of(consumer), settings.own_provider);
         let plan = settings.plan_cluster_secret(&granted(), &key(), None, usual().as_ref(), None);
-        let AccessAction::Create(object) = plan.action else { panic!("{plan:?}") };
+        let object = created_by(plan);
         let config: Value = serde_json::from_str(&fields(&object)["config"]).unwrap();
         assert_eq!(config["execProviderConfig"]["args"], json!([format!("--own-token={path}")]));
     }
@@ -133,32 +136,22 @@ fn of_an_own_identity_the_plugin_returns_the_projected_token() {
 fn the_grant_decides_whether_it_exists_and_a_doubt_changes_nothing() {
     let object = created();
     assert_eq!(plan(&granted(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
-    let AccessAction::Delete(version) = plan(&refused(), Some(&object), usual().as_ref()).action
-    else {
-        panic!("it outlives the grant")
-    };
-    assert_eq!(version.uid, "one".into());
+    let ended = plan(&refused(), Some(&object), usual().as_ref()).action;
+    assert!(matches!(ended, AccessAction::Delete(version) if version.uid == "one".into()));
     for (fleet, found) in [(doubtful(), None), (refused(), None), (doubtful(), Some(&object))] {
         assert_eq!(plan(&fleet, found, usual().as_ref()).action, AccessAction::Nothing);
     }
     let without = settings_of(&json!([{ "namespace": "team", "name": "app" }]));
-    let plan = without.plan_cluster_secret(
-        &granted(),
-        &key(),
-        Some(&seen(&object)),
-        usual().as_ref(),
-        None,
-    );
+    let (found, published) = (seen(&object), usual());
+    let plan =
+        without.plan_cluster_secret(&granted(), &key(), Some(&found), published.as_ref(), None);
     assert!(matches!(plan.action, AccessAction::Delete(_)));
 }
 
 #[test]
 fn without_an_access_provider_nothing_is_created_and_what_exists_stays() {
-    assert_eq!(
-        published("https://proxy", "", &json!({})),
-        None,
-        "no trust anchors: the system's would be used"
-    );
+    // Without trust anchors, the system's would be used.
+    assert_eq!(published("https://proxy", "", &json!({})), None);
     for found in [None, Some(&created())] {
         assert_eq!(plan(&granted(), found, None).action, AccessAction::Nothing);
     }
@@ -175,12 +168,9 @@ fn it_follows_the_profile_and_keeps_what_users_of_argo_cd_add() {
     assert_eq!(plan(&granted(), Some(&object), usual().as_ref()).action, AccessAction::Nothing);
 
     let new = published("https://proxy:9092/c1", "new anchors", &json!({ "tier": "gpu" }));
-    let AccessAction::Patch(_, patch) = plan(&granted(), Some(&object), new.as_ref()).action else {
-        panic!("it does not follow")
-    };
-    assert_eq!(patch["metadata"]["labels"]["env"], Value::Null, "the profile has it no more");
-    let patched = with(object, &patch);
+    let patched = patched(object, new.as_ref());
     let labels = &patched["metadata"]["labels"];
+    assert_eq!(labels["env"], Value::Null, "the profile has it no more");
     assert_eq!((&labels["tier"], &labels["team"]), (&json!("gpu"), &json!("mine")));
     assert_eq!(patched["metadata"]["annotations"][PROFILE_LABELS], "tier");
     let fields = fields(&patched);
@@ -203,13 +193,7 @@ fn what_others_change_is_repaired_and_another_form_of_the_same_configuration_is_
         json!({ "name": null }),
         json!({ "server": "not base64" }),
     ] {
-        let edited = edit(data);
-        let AccessAction::Patch(_, patch) =
-            plan(&granted(), Some(&edited), usual().as_ref()).action
-        else {
-            panic!("{edited}")
-        };
-        assert_eq!(fields(&with(edited, &patch)), fields(&created()));
+        assert_eq!(fields(&patched(edit(data), usual().as_ref())), fields(&created()));
     }
 }
 
@@ -219,9 +203,7 @@ fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
         "app.kubernetes.io/component": "mine", "argocd.argoproj.io/secret-type": "repository", "env": "prod",
     });
     let hostile = published("https://proxy:9092/c1", "anchors", &labels);
-    let AccessAction::Create(object) = plan(&granted(), None, hostile.as_ref()).action else {
-        panic!()
-    };
+    let object = created_by(plan(&granted(), None, hostile.as_ref()));
     let shown = &object["metadata"]["labels"];
     assert_eq!(shown["app.kubernetes.io/component"], "consumer-access");
     assert_eq!(shown["argocd.argoproj.io/secret-type"], "cluster");
@@ -230,16 +212,12 @@ fn a_label_of_a_profile_never_replaces_one_that_the_secret_is_recognized_by() {
 
 #[test]
 fn a_secret_of_another_owner_is_reported_and_left_alone() {
-    let theirs = with(
-        created(),
-        &json!({ "metadata": { "labels": { "hub-addons/installation": "elsewhere" } } }),
-    );
+    let labels = json!({ "hub-addons/installation": "elsewhere" });
+    let theirs = with(created(), &json!({ "metadata": { "labels": labels } }));
     let planned = plan(&granted(), Some(&theirs), usual().as_ref());
     assert_eq!(planned.action, AccessAction::Nothing);
-    assert_eq!(
-        planned.findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
-        [Reason::ForeignClusterSecret]
-    );
+    let reasons: Vec<_> = planned.findings.iter().map(|note| note.reason).collect();
+    assert_eq!(reasons, [Reason::ForeignClusterSecret]);
     assert_eq!(plan(&refused(), Some(&theirs), usual().as_ref()).action, AccessAction::Nothing);
 }
 
@@ -249,31 +227,19 @@ fn while_a_secret_of_another_owner_has_the_name_of_a_cluster_none_is_created_for
     let published = usual();
     let ours = created();
     let plan = |fleet: &Fleet, found: Option<&Value>| {
-        let found = found.map(seen);
-        settings().plan_cluster_secret(
-            fleet,
-            &key(),
-            found.as_ref(),
-            published.as_ref(),
-            Some("theirs"),
-        )
+        let (found, published) = (found.map(seen), published.as_ref());
+        settings().plan_cluster_secret(fleet, &key(), found.as_ref(), published, Some("theirs"))
     };
     for found in [None, Some(&ours)] {
         let plan = plan(&granted(), found);
         assert_eq!(plan.action, AccessAction::Nothing);
-        assert_eq!(plan.findings.len(), 1);
-        let finding = &plan.findings[0];
+        let [finding] = &plan.findings[..] else { panic!("{plan:?}") };
         assert_eq!(finding.reason, Reason::ForeignClusterSecret);
-        assert!(
-            finding.message.contains("Secret theirs") && finding.message.contains("name c1"),
-            "{finding:?}"
-        );
+        let message = &finding.message;
+        assert!(message.contains("Secret theirs") && message.contains("name c1"), "{message}");
     }
     let ended = plan(&refused(), Some(&ours));
-    assert!(
-        matches!(ended.action, AccessAction::Delete(_)) && ended.findings.is_empty(),
-        "{ended:?}"
-    );
+    assert!(matches!(ended.action, AccessAction::Delete(_)) && ended.findings.is_empty());
 }
 
 #[test]

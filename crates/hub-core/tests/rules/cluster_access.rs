@@ -6,8 +6,8 @@ use hub_api::cluster_access::{ClusterAccessStatus, NotReady};
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers,
-    DecisionKind, PlacementName, Unread,
+    AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers, DecisionKind,
+    PlacementName, Unread,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
@@ -18,7 +18,9 @@ use crate::support::consumer_access::{
     World, access, consumers_of, declared, doubtful, foreign, granted, key, refused, settings,
     settings_of, settled,
 };
-use crate::support::{binding, broken, deleting, exclusive, fleet, member, with};
+use crate::support::{
+    self, binding, broken, deleting, exclusive, fleet, granting_all, member, with,
+};
 
 fn named(namespace: &str, name: &str) -> AccessName {
     AccessName { namespace: namespace.into(), name: name.to_owned() }
@@ -50,11 +52,7 @@ fn of_two_objects_that_ask_for_one_account_the_older_has_it() {
         assert_eq!(consumers.not_accepted(&users[0]), None);
         // When it is gone, the other one has it.
         let changed = consumers.remove(&users[0]);
-        assert_eq!(
-            changed.keys().collect::<BTreeSet<_>>(),
-            names.iter().collect(),
-            "both are concerned"
-        );
+        assert!(changed.keys().eq(names.iter().collect::<BTreeSet<_>>()), "both are concerned");
         let users: Vec<_> = consumers.of(&"app".into()).map(|consumer| &consumer.name).collect();
         assert_eq!(users, [loser]);
         assert_eq!(consumers.not_accepted(loser), None);
@@ -78,10 +76,8 @@ fn an_account_that_changes_hands_is_made_anew() {
     assert_eq!(world.writes(), ["create Account", "create ManifestWork"]);
     // In doubt, it stays as it is.
     let mut world = settled();
-    world.settle(
-        &settings,
-        &fleet([member("c1", "prod"), broken("prod"), binding("other", "prod")]),
-    );
+    let in_doubt = fleet([member("c1", "prod"), broken("prod"), binding("other", "prod")]);
+    world.settle(&settings, &in_doubt);
     assert!(world.writes().is_empty());
 }
 
@@ -133,25 +129,18 @@ fn an_object_that_gives_nothing_keeps_nothing_from_others() {
         });
         with(object, more)
     };
+    let older = |more: Value| vec![of("team", "older", 0, &more)];
     let valid = of("team", "valid", 9, &json!({}));
+    let lost = json!({ "managedServiceAccountName": "lost" });
     let ending = json!({ "metadata": { "deletionTimestamp": "2026-05-01T12:30:00Z" } });
-    let rival =
-        json!({ "namespace": "other", "name": "rival", "managedServiceAccountName": "lost" });
+    let rival = with(json!({ "namespace": "other", "name": "rival" }), &lost);
     for older in [
         vec![of("kube-system", "older", 0, &json!({}))],
-        vec![of("team", "older", 0, &ending)],
-        vec![of("team", "older", 0, &json!({ "managedServiceAccountName": "default" }))],
-        vec![of(
-            "team",
-            "older",
-            0,
-            &json!({ "permissions": [{ "clusterRole": "cluster-admin" }] }),
-        )],
+        older(ending),
+        older(json!({ "managedServiceAccountName": "default" })),
+        older(json!({ "permissions": [{ "clusterRole": "cluster-admin" }] })),
         // It has lost its account, so that it gives nothing.
-        vec![
-            rival.clone(),
-            of("team", "older", 1, &json!({ "managedServiceAccountName": "lost" })),
-        ],
+        vec![rival, of("team", "older", 1, &lost)],
     ] {
         let objects = json!([&older[..], std::slice::from_ref(&valid)].concat());
         let mut settings = settings_of(&objects);
@@ -178,21 +167,21 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
     let reserved = json!({ "namespace": "team", "name": "user-server" });
     let never_copied = json!({ "namespace": "team", "name": "hub-addons-user-server-2" });
     let of_addon = json!({ "namespace": "team", "name": "cluster-proxy" });
-    let of_everyone =
-        json!({ "namespace": "team", "name": "app", "managedServiceAccountName": "default" });
-    let roles =
-        json!({ "namespace": "team", "name": "app", "permissions": [{ "clusterRole": "view" }] });
+    let app = |more: Value| with(json!({ "namespace": "team", "name": "app" }), &more);
+    let of_everyone = app(json!({ "managedServiceAccountName": "default" }));
+    let roles = app(json!({ "permissions": [{ "clusterRole": "view" }] }));
     let protected = json!({ "namespace": "team-of-hub", "name": "app" });
-    let ending = json!({ "namespace": "team", "name": "app", "metadata": {
-        "deletionTimestamp": "2026-05-01T12:30:00Z", "finalizers": ["example.com/hold"],
-    } });
+    let ending = deleting(app(json!({})));
     let all = AccessRules {
         user_server: Some("user-server".into()),
         allowed_cluster_roles: ["view", "edit", "admin"].map(str::to_owned).into(),
         protected: "team-of-hub".parse().unwrap(),
     };
+    let without_server = AccessRules { user_server: None, ..all.clone() };
+    let edit_alone =
+        AccessRules { allowed_cluster_roles: ["edit".to_owned()].into(), ..all.clone() };
     for (object, rules, expected) in [
-        (&own, AccessRules { user_server: None, ..all.clone() }, Some("OwnIdentityUnavailable")),
+        (&own, without_server, Some("OwnIdentityUnavailable")),
         (&own, all.clone(), None),
         (&reserved, all.clone(), Some("ReservedAccount")),
         (&never_copied, all.clone(), Some("ReservedAccount")),
@@ -200,11 +189,7 @@ fn an_object_gives_nothing_that_the_platform_does_not_offer() {
         (&of_everyone, all.clone(), Some("ReservedAccount")),
         (&protected, all.clone(), Some("ProtectedNamespace")),
         (&ending, all.clone(), Some("Terminating")),
-        (
-            &roles,
-            AccessRules { allowed_cluster_roles: ["edit".to_owned()].into(), ..all.clone() },
-            Some("ClusterRoleNotAllowed"),
-        ),
+        (&roles, edit_alone, Some("ClusterRoleNotAllowed")),
         (&roles, all, None),
     ] {
         let mut consumers = Consumers::new(rules);
@@ -277,38 +262,26 @@ fn selecting(clusters: &Value) -> AccessSettings {
 
 fn labelled(env: &str) -> Fleet {
     let cluster = with(member("c1", "prod"), &json!({ "metadata": { "labels": { "env": env } } }));
-    fleet([cluster, exclusive("prod"), binding("team", "prod")])
+    granting_all([cluster])
 }
 
 #[test]
 fn a_selector_narrows_what_the_binding_grants_and_one_that_is_not_valid_keeps_it() {
     let settings = selecting(&json!({ "selector": { "matchLabels": { "env": "prod" } } }));
-    let secret = AccessKey::ClusterSecret(hub_api::names::ProfileKey {
-        namespace: "team".into(),
-        cluster: "c1".into(),
-    });
-    let grants = |settings: &AccessSettings, fleet: &Fleet| {
-        let AccessKey::ClusterSecret(secret) = &secret else { unreachable!() };
-        [
-            settings.grant(fleet, &key()),
-            settings.kueue_grant(fleet, &"c1".into()),
-            settings.argo_cd_grant(fleet, secret),
-        ]
-    };
-    assert_eq!(grants(&settings, &labelled("prod")), [Grant::Granted; 3]);
-    assert_eq!(grants(&settings, &labelled("dev")), [Grant::Refused; 3]);
-    assert_eq!(
-        grants(&settings, &fleet([member("c1", "prod"), exclusive("prod")])),
-        [Grant::Refused; 3]
-    );
-    let odd = selecting(
-        &json!({ "selector": { "matchExpressions": [{ "key": "env", "operator": "Is" }] } }),
-    );
-    assert_eq!(grants(&odd, &labelled("prod")), [Grant::Unknown; 3]);
-    assert_eq!(
-        grants(&odd, &fleet([member("c1", "prod"), exclusive("prod")])),
-        [Grant::Refused; 3]
-    );
+    let unbound = fleet([member("c1", "prod"), exclusive("prod")]);
+    let odd = json!({ "matchExpressions": [{ "key": "env", "operator": "Is" }] });
+    let odd = selecting(&json!({ "selector": odd }));
+    for (settings, fleet, grant) in [
+        (&settings, &labelled("prod"), Grant::Granted),
+        (&settings, &labelled("dev"), Grant::Refused),
+        (&settings, &unbound, Grant::Refused),
+        (&odd, &labelled("prod"), Grant::Unknown),
+        (&odd, &unbound, Grant::Refused),
+    ] {
+        assert_eq!(settings.grant(fleet, &key()), grant);
+        assert_eq!(settings.kueue_grant(fleet, &"c1".into()), grant);
+        assert_eq!(settings.argo_cd_grant(fleet, &support::key("team", "c1")), grant);
+    }
     assert_eq!(reason(&odd.consumers, "team", "app"), Some("InvalidSelector"));
 }
 
@@ -395,12 +368,8 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     // A hub serves one kind or both; a decision of either counts.
     for of_ocm in [Known::Present(()), Known::Absent] {
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Refused);
-        settings.consumers.set_decision(
-            &placement,
-            (DecisionKind::SigV1alpha2, "gpus-1"),
-            Some(clusters(&["c1"])),
-            at(6),
-        );
+        let slice = (DecisionKind::SigV1alpha2, "gpus-1");
+        settings.consumers.set_decision(&placement, slice, Some(clusters(&["c1"])), at(6));
         assert_eq!(know(&mut settings, of_ocm.clone(), Known::Present(())), Grant::Granted);
         assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
         let ended = know(&mut settings, Known::Present(()), Known::Absent);
@@ -417,6 +386,12 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
 /// The status of the object with these objects of its account.
 fn status(settings: &AccessSettings, fleet: &Fleet, world: &World) -> ClusterAccessStatus {
     status_of(settings, fleet, world, None)
+}
+
+/// What is missing on `c1`, which is granted.
+fn missing(settings: &AccessSettings, world: &World) -> String {
+    let ready = ready(settings, &granted(), world);
+    ready.strip_prefix("False ClustersNotReady c1: ").unwrap_or(&ready).to_owned()
 }
 
 fn status_of(
@@ -452,20 +427,14 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     let mut world = World::default();
     assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: AccountMissing");
     world.settle(&settings, &granted());
-    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: TokenMissing");
+    assert_eq!(missing(&settings, &world), "TokenMissing");
     world.edit(account, &token);
-    assert_eq!(
-        ready(&settings, &granted(), &world),
-        "False ClustersNotReady c1: PermissionsNotApplied"
-    );
+    assert_eq!(missing(&settings, &world), "PermissionsNotApplied");
     world.edit(work, &applied("False"));
-    assert_eq!(
-        ready(&settings, &granted(), &world),
-        "False ClustersNotReady c1: PermissionsNotApplied"
-    );
+    assert_eq!(missing(&settings, &world), "PermissionsNotApplied");
     assert!(status(&settings, &granted(), &world).not_ready[0].message.ends_with(": no."));
     world.edit(work, &applied("True"));
-    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
+    assert_eq!(missing(&settings, &world), "CopyMissing");
     world.edit(account, &copied("True"));
     assert_eq!(ready(&settings, &granted(), &world), "True Ready");
     let mut without_work = world.clone();
@@ -478,37 +447,28 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
     let counts = both.clusters.unwrap();
     assert_eq!((counts.granted, counts.selected, counts.ready), (1, 1, 0));
     let more = with(declared()[0].clone(), &json!({ "permissions": [{ "clusterRole": "admin" }] }));
-    let elsewhere =
-        json!([{ "clusterRole": "view" }, { "clusterRole": "edit", "namespaces": ["c"] }]);
+    let edit_in_c = json!({ "clusterRole": "edit", "namespaces": ["c"] });
+    let elsewhere = json!([{ "clusterRole": "view" }, edit_in_c]);
     let elsewhere = with(declared()[0].clone(), &json!({ "permissions": elsewhere }));
     for changed in [more, elsewhere] {
-        let before = ready(&settings_of(&json!([changed])), &granted(), &world);
-        assert_eq!(before, "False ClustersNotReady c1: PermissionsMissing");
+        assert_eq!(missing(&settings_of(&json!([changed])), &world), "PermissionsMissing");
     }
     world.edit(account, &copied("False"));
-    assert_eq!(ready(&settings, &granted(), &world), "False ClustersNotReady c1: CopyMissing");
+    assert_eq!(missing(&settings, &world), "CopyMissing");
     for (kind, reason) in [(account, "AccountConflict"), (work, "PermissionsConflict")] {
         let mut world = settled();
         world.edit(account, &token);
         world.found.clear();
         world.objects.insert(kind, foreign(kind));
-        assert_eq!(
-            ready(&settings, &granted(), &world),
-            format!("False ClustersNotReady c1: {reason}")
-        );
+        assert_eq!(missing(&settings, &world), reason);
     }
     let mut going = settled();
     let object = going.objects.remove(&account).unwrap();
     going.objects.insert(account, deleting(object));
-    assert_eq!(
-        ready(&settings, &granted(), &going),
-        "False ClustersNotReady c1: AccountTerminating"
-    );
+    assert_eq!(missing(&settings, &going), "AccountTerminating");
     assert_eq!(ready(&settings, &refused(), &World::default()), "False NoCluster");
-    assert_eq!(
-        ready(&settings, &doubtful(), &World::default()),
-        "Unknown Unknown c1: AccountMissing"
-    );
+    let in_doubt = ready(&settings, &doubtful(), &World::default());
+    assert_eq!(in_doubt, "Unknown Unknown c1: AccountMissing");
     let unknown = |kinds: &[AccessKind]| (kinds.to_vec(), ("Unknown", "Unknown"), "Unknown");
     for (world, (kinds, expected, missing)) in [
         (World::default(), unknown(&[account, work])),
@@ -519,32 +479,22 @@ fn a_status_names_what_is_missing_where_until_nothing_is() {
         let unread = Unread { reason: expected.1, message: "no Kueue".to_owned(), kinds };
         let status = status_of(&settings, &granted(), &world, Some(unread));
         let ready = &status.conditions[1];
-        assert_eq!(
-            (&*ready.status, &*ready.reason, &*ready.message),
-            (expected.0, expected.1, "no Kueue")
-        );
+        assert_eq!((&*ready.status, &*ready.reason), expected);
+        assert_eq!(ready.message, "no Kueue");
         let NotReady { reason, message, .. } = &status.not_ready[0];
-        assert_eq!(
-            (&**reason, message.contains("does not exist")),
-            (missing, missing != "Unknown")
-        );
+        assert_eq!(reason, missing);
+        assert_eq!(message.contains("does not exist"), missing != "Unknown");
     }
 }
 
 #[test]
 fn a_status_says_that_the_hub_itself_is_left_out() {
-    let hub = with(
-        member("hub", "prod"),
-        &json!({ "metadata": { "labels": { "local-cluster": "true" } } }),
-    );
+    let labels = json!({ "metadata": { "labels": { "local-cluster": "true" } } });
+    let hub = with(member("hub", "prod"), &labels);
     let mut settings = selecting(&json!({ "placementRef": { "name": "gpus" } }));
     let placement = ("team".into(), "gpus".to_owned());
-    settings.consumers.set_decision(
-        &placement,
-        (DecisionKind::Ocm, "gpus-1"),
-        Some(["hub".into()].into()),
-        at(0),
-    );
+    let slice = (DecisionKind::Ocm, "gpus-1");
+    settings.consumers.set_decision(&placement, slice, Some(["hub".into()].into()), at(0));
     for (binds, says) in [("team", true), ("other", false)] {
         let fleet = fleet([hub.clone(), exclusive("prod"), binding(binds, "prod")]);
         let status = status(&settings, &fleet, &World::default());
@@ -561,14 +511,11 @@ fn a_status_names_the_placement_that_has_decided_for_no_granted_cluster() {
     let placement = ("team".into(), "gpus".to_owned());
     read_decisions(&mut settings, &placement);
     let slice = (DecisionKind::Ocm, "gpus-1");
+    let listed = || Known::Present(());
     for (decided, listed, says) in [
-        (None, Known::Present(()), "has no PlacementDecision: does it exist?"),
-        (Some(vec![]), Known::Present(()), "has decided for 0 clusters, 0 of them not granted"),
-        (
-            Some(vec!["elsewhere"]),
-            Known::Present(()),
-            "has decided for 1 clusters, 1 of them not granted",
-        ),
+        (None, listed(), "has no PlacementDecision: does it exist?"),
+        (Some(vec![]), listed(), "has decided for 0 clusters, 0 of them not granted"),
+        (Some(vec!["elsewhere"]), listed(), "has decided for 1 clusters, 1 of them not granted"),
         (Some(vec!["c1"]), Known::Unknown, "decisions cannot be read"),
     ] {
         settings.consumers.set_decisions(&placement, DecisionKind::Ocm, listed, at(0));
@@ -589,7 +536,7 @@ fn a_status_counts_clusters_and_keeps_the_time_of_a_condition() {
         let env = if name < &"c25".to_owned() { "prod" } else { "dev" };
         with(member(name, "prod"), &json!({ "metadata": { "labels": { "env": env } } }))
     });
-    let fleet = fleet(clusters.chain([exclusive("prod"), binding("team", "prod")]));
+    let fleet = granting_all(clusters);
     let condition = |kind: &str, status: &str| {
         json!({
             "type": kind, "status": status, "reason": "Earlier", "message": "", "lastTransitionTime": "2026-05-01T12:30:00Z",

@@ -16,7 +16,7 @@ use crate::support::consumer_access::{
     World, declared, doubtful, foreign, granted, key, object_of, reasons, refused, settings,
     settings_by, settings_of, settled, settled_by,
 };
-use crate::support::{binding, deleting, exclusive, fleet, member, with};
+use crate::support::{deleting, granting_all, member, with};
 
 const NOON: &str = "2026-05-01T12:00:00Z";
 const SYNC: &str = "authentication.open-cluster-management.io/sync-to-clusterprofile";
@@ -38,24 +38,16 @@ fn a_granted_cluster_takes_two_writes_the_account_first_and_none_after_that() {
     assert_eq!(work["metadata"]["name"], "hub-addons-consumer-app");
     assert_eq!(work["metadata"]["ownerReferences"][0]["uid"], account["metadata"]["uid"]);
     let manifests = work["spec"]["workload"]["manifests"].as_array().unwrap();
-    let bound: Vec<_> = manifests
-        .iter()
-        .map(|it| {
-            (
-                it["kind"].as_str(),
-                it["metadata"]["namespace"].as_str(),
-                it["roleRef"]["name"].as_str(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        bound,
-        [
-            (Some("ClusterRoleBinding"), None, Some("view")),
-            (Some("RoleBinding"), Some("a"), Some("edit")),
-            (Some("RoleBinding"), Some("b"), Some("edit")),
-        ]
-    );
+    let bound = manifests.iter().map(|it| {
+        let namespace = it["metadata"]["namespace"].as_str();
+        (it["kind"].as_str().unwrap(), namespace, it["roleRef"]["name"].as_str().unwrap())
+    });
+    let expected = [
+        ("ClusterRoleBinding", None, "view"),
+        ("RoleBinding", Some("a"), "edit"),
+        ("RoleBinding", Some("b"), "edit"),
+    ];
+    assert_eq!(bound.collect::<Vec<_>>(), expected);
     let subject = json!([{
         "kind": "ServiceAccount", "name": "app", "namespace": "open-cluster-management-agent-addon",
     }]);
@@ -91,18 +83,13 @@ fn an_object_whose_spec_cannot_be_read_is_recreated_where_it_is_granted_and_kept
         let mut settled = settled_by(&settings);
         let metadata = serde_json::from_value(settled.objects[&kind]["metadata"].clone()).unwrap();
         let mut observed = settled.observed(&settings);
-        observed.objects.insert(
-            kind,
-            FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true },
-        );
+        let object = ObservedObject::read(&metadata, None);
+        observed.objects.insert(kind, FoundObject { object, is_ours: true });
         let plan = |fleet: &Fleet| settings.plan(fleet, &key(), &observed);
-        assert!(
-            matches!(plan(&granted()).write, Some((deleted, AccessAction::Delete(_))) if deleted == kind)
-        );
-        assert!(matches!(
-            plan(&refused()).write,
-            Some((AccessKind::Account, AccessAction::DeleteByUid(_)))
-        ));
+        let write = plan(&granted()).write;
+        assert!(matches!(write, Some((it, AccessAction::Delete(_))) if it == kind), "{write:?}");
+        let write = plan(&refused()).write;
+        assert!(matches!(write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))));
         let doubt = plan(&doubtful());
         assert_eq!(doubt.write, None, "{kind:?}");
         assert_eq!(reasons(&doubt), [Reason::Unreadable], "{kind:?}");
@@ -132,22 +119,19 @@ fn a_validity_is_compared_as_a_duration_and_not_as_a_text() {
         let expected: &[&str] = if is_same { &[] } else { &["patch Account"] };
         assert_eq!(world.writes(), expected, "{shown:?}");
     }
+    // The rest counts as well.
     let disabled = json!({ "spec": { "rotation": { "validity": "720h0m0s", "enabled": false } } });
     let mut world = settled();
     world.edit(AccessKind::Account, &disabled);
     world.settle(&settings(), &granted());
-    assert_eq!(world.writes(), ["patch Account"], "the rest counts as well");
+    assert_eq!(world.writes(), ["patch Account"]);
 }
 
 #[test]
 fn the_hub_itself_is_excluded() {
     let of = |name: &str, label: Option<&str>| {
         let labels = json!({ "metadata": { "labels": { "local-cluster": label } } });
-        let fleet = fleet([
-            with(member(name, "prod"), &labels),
-            exclusive("prod"),
-            binding("team", "prod"),
-        ]);
+        let fleet = granting_all([with(member(name, "prod"), &labels)]);
         (fleet, AccountKey { cluster: name.into(), account: "app".into() })
     };
     for (name, label, is_hub) in [
@@ -163,8 +147,8 @@ fn the_hub_itself_is_excluded() {
     }
     // Whatever its name and its labels are, it has the ID of the hub.
     let (mut fleet, key) = of("renamed", None);
-    let claim =
-        json!({ "status": { "clusterClaims": [{ "name": "id.k8s.io", "value": "the-hub" }] } });
+    let claims = json!([{ "name": "id.k8s.io", "value": "the-hub" }]);
+    let claim = json!({ "status": { "clusterClaims": claims } });
     let claiming = serde_json::from_value(with(member("renamed", "prod"), &claim)).unwrap();
     fleet.apply_cluster("renamed".into(), ObservedCluster::read(Ok(claiming)));
     for (id, is_hub) in [(None, false), (Some("another"), false), (Some("the-hub"), true)] {
@@ -176,11 +160,8 @@ fn the_hub_itself_is_excluded() {
     // What it has, it loses.
     let (granted, key) = of("renamed", Some("true"));
     let mut world = settled();
-    let plan = world.plan_of(&settings(), &granted, &key);
-    assert!(
-        matches!(plan.write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))),
-        "{plan:?}"
-    );
+    let write = world.plan_of(&settings(), &granted, &key).write;
+    assert!(matches!(write, Some((AccessKind::Account, AccessAction::DeleteByUid(_)))));
 }
 
 #[test]
@@ -209,11 +190,9 @@ fn permissions_are_for_the_account_where_the_addon_on_the_cluster_shows_it() {
     }
     assert_eq!(world.writes(), ["create ManifestWork", "patch ManifestWork"]);
     // What is no longer declared ends all the same.
-    let fewer = json!([with(
-        declared()[0].clone(),
-        &json!({ "permissions": [{ "clusterRole": "view" }] })
-    )]);
-    let fewer = AccessSettings { account_namespace: None, ..settings_of(&fewer) };
+    let view_alone = json!({ "permissions": [{ "clusterRole": "view" }] });
+    let fewer = settings_of(&json!([with(declared()[0].clone(), &view_alone)]));
+    let fewer = AccessSettings { account_namespace: None, ..fewer };
     world.settle(&fewer, &granted());
     assert_eq!(world.writes(), ["patch ManifestWork"]);
     assert_eq!(subject(&world), "\"agents\"");
@@ -241,30 +220,21 @@ fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_repor
     let held = |kind| {
         with(object_of(kind), &json!({ "metadata": { "finalizers": ["example.com/hold"] } }))
     };
-    let said = |settings: &AccessSettings, fleet: &Fleet, permissions: Option<Value>| {
+    let said = |settings: &AccessSettings, fleet: &Fleet, permissions: Value| {
         let mut world = World::with(AccessKind::Account, deleting(held(AccessKind::Account)));
-        world.objects.extend(permissions.map(|it| (AccessKind::ManifestWork, it)));
+        world.objects.insert(AccessKind::ManifestWork, permissions);
         let plan = world.settle(settings, fleet);
         assert_eq!(reasons(&plan), [Reason::AccountTerminating]);
         plan.findings[&AccessKind::Account][0].message.clone()
     };
-    let permissions = || Some(object_of(AccessKind::ManifestWork));
+    let work = AccessKind::ManifestWork;
+    let ours = || object_of(work);
     for (settings, fleet, permissions, words) in [
-        (settings(), refused(), permissions(), "its permissions are deleted"),
-        (
-            settings(),
-            refused(),
-            Some(held(AccessKind::ManifestWork)),
-            "its permissions are being deleted",
-        ),
-        (
-            settings(),
-            refused(),
-            Some(foreign(AccessKind::ManifestWork)),
-            "its permissions are deleted",
-        ),
-        (settings(), granted(), permissions(), "a new account is created"),
-        (settings_of(&json!([])), granted(), permissions(), "its permissions are deleted"),
+        (settings(), refused(), ours(), "its permissions are deleted"),
+        (settings(), refused(), held(work), "its permissions are being deleted"),
+        (settings(), refused(), foreign(work), "its permissions are deleted"),
+        (settings(), granted(), ours(), "a new account is created"),
+        (settings_of(&json!([])), granted(), ours(), "its permissions are deleted"),
     ] {
         let said = said(&settings, &fleet, permissions);
         assert!(said.contains(words), "{said}");
@@ -275,12 +245,10 @@ fn of_an_account_that_a_finalizer_holds_what_remains_of_its_permissions_is_repor
 fn an_edit_is_undone_and_labels_of_others_are_kept() {
     let executor = json!({ "executor": { "subject": { "type": "ServiceAccount" } } });
     let more = json!({ "workload": { "manifests": [], "more": 1 } });
+    let wider = json!({ NAMESPACES: "team,other" });
     for (kind, patch) in [
         (AccessKind::Account, json!({ "metadata": { "labels": { SYNC: null } } })),
-        (
-            AccessKind::Account,
-            json!({ "metadata": { "annotations": { NAMESPACES: "team,other" } } }),
-        ),
+        (AccessKind::Account, json!({ "metadata": { "annotations": wider } })),
         (AccessKind::Account, json!({ "metadata": { "annotations": null } })),
         (AccessKind::Account, json!({ "spec": { "ttlSecondsAfterCreation": 60 } })),
         (AccessKind::Account, json!({ "spec": { "rotation": { "validity": "1h", "more": 1 } } })),
@@ -336,10 +304,8 @@ fn an_account_without_labels_and_limit_is_not_ours_for_the_policies_nor_for_the_
         assert_eq!(world.writes(), ["delete ManifestWork"], "it has no permissions");
         assert_eq!(world.objects[&AccessKind::Account], account);
         // As soon as it can be recognized, it is ours again.
-        world.edit(
-            AccessKind::Account,
-            &json!({ "metadata": { "annotations": { NAMESPACES: "team" } } }),
-        );
+        let limit = json!({ NAMESPACES: "team" });
+        world.edit(AccessKind::Account, &json!({ "metadata": { "annotations": limit } }));
         world.settle(&settings(), &refused());
         assert_eq!(world.writes(), ["delete Account"]);
     }
@@ -348,9 +314,8 @@ fn an_account_without_labels_and_limit_is_not_ours_for_the_policies_nor_for_the_
 #[test]
 fn an_object_that_is_marked_after_it_was_seen_stays_another_owners() {
     for kind in [AccessKind::Account, AccessKind::ManifestWork] {
-        let marked = json!({ "metadata": object_of(kind)["metadata"].clone() });
-        let marked =
-            with(marked, &json!({ "metadata": { "uid": "theirs", "resourceVersion": "8" } }));
+        let theirs = json!({ "uid": "theirs", "resourceVersion": "8" });
+        let marked = json!({ "metadata": with(object_of(kind)["metadata"].clone(), &theirs) });
         let mut world = World::with(kind, foreign(kind));
         world.observed(&settings());
         world.edit(kind, &marked);
@@ -427,10 +392,7 @@ fn a_consumer_without_cluster_roles_has_an_account_and_no_permissions() {
     world.settle(&bare, &granted());
     assert_eq!(world.writes(), ["create Account"]);
     let mut world = settled();
+    // The validity is the default.
     world.settle(&bare, &granted());
-    assert_eq!(
-        world.writes(),
-        ["patch Account", "delete ManifestWork"],
-        "the validity is the default"
-    );
+    assert_eq!(world.writes(), ["patch Account", "delete ManifestWork"]);
 }

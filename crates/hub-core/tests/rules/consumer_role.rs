@@ -24,8 +24,14 @@ use serde_json::{Value, json};
 use crate::support::arbitrary::hub_and_steps;
 use crate::support::consumer_access::consumers_of;
 use crate::support::{
-    binding, broken, exclusive, fleet, member, settings_of_permissions as settings,
+    binding, broken, doubting, exclusive, fleet, granting, granting_all, member,
+    settings_of_permissions as settings,
 };
+
+/// The account `app` of these clusters, without an annotation.
+fn app_of<const N: usize>(clusters: [&str; N]) -> Accounts {
+    accounts(clusters.map(|cluster| (cluster, "app", None)))
+}
 
 /// Accounts by cluster, name and annotation.
 fn accounts<const N: usize>(of: [(&str, &str, Option<&str>); N]) -> Accounts {
@@ -119,22 +125,12 @@ fn names(rules: &[PolicyRule]) -> Vec<&str> {
 
 #[test]
 fn a_role_names_each_granted_copy_of_its_account() {
-    let fleet = fleet([
-        member("c1", "prod"),
-        member("c2", "prod"),
-        member("c3", "dev"),
-        exclusive("prod"),
-        exclusive("dev"),
-        binding("team", "prod"),
-        binding("other", "dev"),
-    ]);
-    let accounts = accounts([
-        ("c1", "app", None),
-        ("c2", "app", None),
-        ("c3", "app", None),
-        ("c1", "other", None),
-    ]);
-    let rules = rules(&fleet, &accounts, &[]);
+    let elsewhere = [member("c3", "dev"), exclusive("dev"), binding("other", "dev")];
+    let fleet =
+        granting_all([member("c1", "prod"), member("c2", "prod")].into_iter().chain(elsewhere));
+    let mut asking = app_of(["c1", "c2", "c3"]);
+    asking.extend(accounts([("c1", "other", None)]));
+    let rules = rules(&fleet, &asking, &[]);
     let [rule] = &rules[..] else { unreachable!("one rule") };
     assert_eq!(names(&rules), ["c1-app", "c2-app"]);
     assert_eq!(rule.verbs, ["get"]);
@@ -144,7 +140,7 @@ fn a_role_names_each_granted_copy_of_its_account() {
 
 #[test]
 fn a_role_does_not_name_copies_of_an_account_with_another_owner() {
-    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
+    let fleet = granting(&["c1"]);
     let mut accounts = accounts([("c1", "app", Some("team"))]);
     let before = rules(&fleet, &accounts, &[]);
     for account in accounts.values_mut() {
@@ -155,12 +151,7 @@ fn a_role_does_not_name_copies_of_an_account_with_another_owner() {
 
 #[test]
 fn an_annotation_narrows_a_role_as_it_narrows_copies() {
-    let fleet = fleet([
-        member("c1", "prod"),
-        member("c2", "prod"),
-        exclusive("prod"),
-        binding("team", "prod"),
-    ]);
+    let fleet = granting(&["c1", "c2"]);
     let narrowed = accounts([("c1", "app", Some("other")), ("c2", "app", Some("other,team"))]);
     assert_eq!(names(&rules(&fleet, &narrowed, &[])), ["c2-app"]);
     let mixed = accounts([("c1", "app", None), ("c2", "app", Some("team"))]);
@@ -170,26 +161,22 @@ fn an_annotation_narrows_a_role_as_it_narrows_copies() {
 
 #[test]
 fn without_a_name_there_is_no_rule_and_not_one_for_all() {
-    let bound = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
+    let bound = granting(&["c1"]);
     let unbound = fleet([member("c1", "prod"), exclusive("prod")]);
-    let asking = accounts([("c1", "app", None)]);
+    let asking = app_of(["c1"]);
     let before = rules(&bound, &asking, &[]);
     assert_eq!(names(&before), ["c1-app"]);
     assert_eq!(rules(&unbound, &asking, &before), []);
     assert_eq!(rules(&bound, &Accounts::new(), &before), []);
-    let long =
-        ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60), "e".repeat(60)].join(".");
-    let consumers = asking_for(&long);
-    assert_eq!(
-        rules_with(&settings(), &consumers, &bound, &accounts([("c1", &long, None)]), &[]),
-        []
-    );
+    let long = ["a", "b", "c", "d", "e"].map(|part| part.repeat(60)).join(".");
+    let asking = accounts([("c1", &long, None)]);
+    assert_eq!(rules_with(&settings(), &asking_for(&long), &bound, &asking, &[]), []);
 }
 
 #[test]
 fn a_protected_namespace_is_granted_nothing() {
-    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
-    let asking = accounts([("c1", "app", None)]);
+    let fleet = granting(&["c1"]);
+    let asking = app_of(["c1"]);
     let protected = PermissionSettings { protected: "team".parse().unwrap(), ..settings() };
     let before = rules(&fleet, &asking, &[]);
     assert_eq!(rules_with(&protected, &asking_for("app"), &fleet, &asking, &before), []);
@@ -197,58 +184,34 @@ fn a_protected_namespace_is_granted_nothing() {
 
 #[test]
 fn a_doubt_keeps_a_name_and_adds_none() {
-    let doubtful = fleet([
-        member("c1", "prod"),
-        member("c2", "prod"),
-        broken("prod"),
-        binding("team", "prod"),
-    ]);
-    let clear = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
-    let accounts = accounts([("c1", "app", None), ("c2", "app", None)]);
+    let doubtful = doubting(&["c1", "c2"]);
+    let clear = granting(&["c1"]);
+    let accounts = app_of(["c1", "c2"]);
     let before = rules(&clear, &accounts, &[]);
     assert_eq!(names(&before), ["c1-app"]);
     assert_eq!(rules(&doubtful, &accounts, &before), before);
     assert_eq!(rules(&doubtful, &accounts, &[]), []);
-    let observed: ObservedConsumerRole = role(&before).into();
-    let plan = role_of(RoleKind::Role).plan(
-        &settings(),
-        &clear,
-        &asking_for("app"),
-        None,
-        &Known::Present(observed),
-    );
-    assert_eq!(
-        plan,
-        Ok(Action::Nothing),
-        "a list of accounts that is not complete removes nothing"
-    );
+    // A list of accounts that is not complete removes nothing.
+    let observed = Known::Present(role(&before).into());
+    let of_team = role_of(RoleKind::Role);
+    let plan = of_team.plan(&settings(), &clear, &asking_for("app"), None, &observed);
+    assert_eq!(plan, Ok(Action::Nothing));
 }
 
 #[test]
 fn while_cluster_accesses_cannot_be_read_a_role_loses_names_and_gets_none() {
-    let accounts = accounts([("c1", "app", None), ("c2", "app", None)]);
-    let with = |cluster: &str| -> Fleet {
-        fleet([
-            member("c1", "prod"),
-            member(cluster, "prod"),
-            exclusive("prod"),
-            binding("team", "prod"),
-        ])
-    };
+    let accounts = app_of(["c1", "c2"]);
+    let (c1, both) = (granting(&["c1"]), granting(&["c1", "c2"]));
     let mut unread = asking_for("app");
     unread.set_read(false);
     let plan = |fleet: &Fleet, before: &[PolicyRule]| {
-        let observed = Known::Present(role(before).into());
-        role_of(RoleKind::Role)
-            .plan(&settings(), fleet, &unread, Some(&accounts), &observed)
-            .unwrap()
+        let (observed, of_team) = (Known::Present(role(before).into()), role_of(RoleKind::Role));
+        of_team.plan(&settings(), fleet, &unread, Some(&accounts), &observed).unwrap()
     };
-    let (one, two) = (rules(&with("c1"), &accounts, &[]), rules(&with("c2"), &accounts, &[]));
+    let (one, two) = (rules(&c1, &accounts, &[]), rules(&both, &accounts, &[]));
     assert_eq!((names(&one).len(), names(&two).len()), (1, 2));
-    assert_eq!(plan(&with("c2"), &one), Action::Nothing);
-    assert!(
-        matches!(plan(&with("c1"), &two), Action::Patch(_, patch) if patch["rules"] == json!(one))
-    );
+    assert_eq!(plan(&both, &one), Action::Nothing);
+    assert!(matches!(plan(&c1, &two), Action::Patch(_, patch) if patch["rules"] == json!(one)));
 }
 
 #[test]
@@ -269,8 +232,8 @@ fn a_name_that_two_accounts_share_is_in_no_role() {
 
 #[test]
 fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is_created() {
-    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
-    let asking = accounts([("c1", "app", None)]);
+    let fleet = granting(&["c1"]);
+    let asking = app_of(["c1"]);
     let consumers = asking_for("app");
     let plan = |kind, role: Known<ObservedConsumerRole>| {
         role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &role)
@@ -282,38 +245,32 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
         assert_eq!(reason, Reason::ForeignRole, "without {key}");
     }
     assert_eq!(plan(RoleKind::Role, Known::Unknown), Ok(Action::Nothing));
-    let Ok(Action::Create(created)) = plan(RoleKind::Role, Known::Absent) else {
-        panic!("no Role")
+    let created = |kind| match plan(kind, Known::Absent) {
+        Ok(Action::Create(created)) => created,
+        other => panic!("{other:?}"),
     };
-    assert_eq!(created["metadata"]["name"], "hub-addons-cluster-access-reader");
-    assert_eq!(created["metadata"]["ownerReferences"], json!([owner("team")]));
-    assert_eq!(created["rules"][0]["resourceNames"], json!(["c1-app"]));
-    let Ok(Action::Create(created)) = plan(RoleKind::RoleBinding, Known::Absent) else {
-        panic!("no RoleBinding")
-    };
+    let created_role = created(RoleKind::Role);
+    assert_eq!(created_role["metadata"]["name"], "hub-addons-cluster-access-reader");
+    assert_eq!(created_role["metadata"]["ownerReferences"], json!([owner("team")]));
+    assert_eq!(created_role["rules"][0]["resourceNames"], json!(["c1-app"]));
+    let created = created(RoleKind::RoleBinding);
     let of = |name: &str| json!({ "kind": "ServiceAccount", "name": name, "namespace": "team" });
     assert_eq!(created["subjects"], json!([of("app"), of("worker")]));
-    assert_eq!(
-        (&created["roleRef"]["kind"], &created["roleRef"]["name"]),
-        (&json!("Role"), &json!("hub-addons-cluster-access-reader"))
-    );
+    assert_eq!(created["roleRef"]["kind"], "Role");
+    assert_eq!(created["roleRef"]["name"], "hub-addons-cluster-access-reader");
+    let binds =
+        |bound: &RoleBinding| plan(RoleKind::RoleBinding, Known::Present(bound.clone().into()));
     let mut bound: RoleBinding = serde_json::from_value(created).unwrap();
     bound.metadata.uid = Some("u2".to_owned());
-    assert_eq!(
-        plan(RoleKind::RoleBinding, Known::Present(bound.clone().into())),
-        Ok(Action::Nothing)
-    );
+    assert_eq!(binds(&bound), Ok(Action::Nothing));
     bound.subjects = None;
-    assert!(matches!(
-        plan(RoleKind::RoleBinding, Known::Present(bound.into())),
-        Ok(Action::Patch(..))
-    ));
+    assert!(matches!(binds(&bound), Ok(Action::Patch(..))));
 }
 
 #[test]
 fn an_object_without_copies_gets_no_role_and_an_earlier_one_names_nothing() {
-    let fleet = fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")]);
-    let asking = accounts([("c1", "app", None)]);
+    let fleet = granting(&["c1"]);
+    let asking = app_of(["c1"]);
     let before = rules(&fleet, &asking, &[]);
     let older = json!({ "namespace": "other", "name": "app" });
     let reader = json!({ "namespace": "team", "name": "reader", "managedServiceAccountName": "app", "created": 1 });
@@ -321,13 +278,11 @@ fn an_object_without_copies_gets_no_role_and_an_earlier_one_names_nothing() {
     for objects in [json!([older, reader]), json!([own])] {
         let consumers = consumers_of(&objects);
         assert_eq!(rules_with(&settings(), &consumers, &fleet, &asking, &before), [], "{objects}");
-        let plan = |kind| {
-            role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &Known::Absent)
-        };
-        assert_eq!(
-            (plan(RoleKind::Role), plan(RoleKind::RoleBinding)),
-            (Ok(Action::Nothing), Ok(Action::Nothing))
-        );
+        for kind in [RoleKind::Role, RoleKind::RoleBinding] {
+            let missing = Known::Absent;
+            let plan = role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &missing);
+            assert_eq!(plan, Ok(Action::Nothing));
+        }
     }
 }
 

@@ -212,27 +212,18 @@ fn a_token_in_a_subprotocol_is_not_forwarded_and_the_other_protocols_are() {
 
 #[test]
 fn discovery_is_recognized_by_what_it_accepts() {
-    let accepts = |value| entry::is_discovery(&headers(&[("accept", value)]));
-    assert!(accepts(
-        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
-    ));
-    assert!(
-        !accepts("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
-            && !accepts("*/*")
-    );
+    let accepts = |value: &str| entry::is_discovery(&headers(&[("accept", value)]));
+    let json = "application/json";
+    assert!(accepts(&format!("{json};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,{json}")));
+    assert!(!accepts(&format!("{json};as=Table;v=v1;g=meta.k8s.io,{json}")) && !accepts("*/*"));
 }
 
 #[test]
 fn an_upgrade_is_one_that_connection_names() {
-    assert_eq!(
-        upgrade(&headers(&[("connection", "Upgrade"), ("upgrade", "SPDY/3.1")])).unwrap(),
-        "SPDY/3.1"
-    );
-    assert_eq!(
-        upgrade(&headers(&[("connection", "keep-alive, upgrade"), ("upgrade", "websocket")]))
-            .unwrap(),
-        "websocket"
-    );
+    for (connection, protocol) in [("Upgrade", "SPDY/3.1"), ("keep-alive, upgrade", "websocket")] {
+        let sent = headers(&[("connection", connection), ("upgrade", protocol)]);
+        assert_eq!(upgrade(&sent).unwrap(), protocol);
+    }
     assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
     assert_eq!(upgrade(&headers(&[("connection", "upgrade")])), None);
 }
@@ -313,10 +304,9 @@ fn each_refusal_is_a_status_and_only_what_passes_is_tried_again() {
     assert_eq!(status["details"]["retryAfterSeconds"], 1);
     assert!(status["message"].as_str().unwrap().contains("c1"), "{status}");
     let message = Refusal::TooManyReviews.message();
-    assert!(
-        ["from this address", "of the namespace"].iter().all(|it| message.contains(it)),
-        "{message}"
-    );
+    for limit in ["from this address", "of the namespace"] {
+        assert!(message.contains(limit), "{message}");
+    }
     let refusal = Refusal::Redirect(cluster);
     assert_eq!((refusal.code(), refusal.retry_after()), (502, None));
     assert_eq!(refusal.reason(), RefusalReason::Redirect);

@@ -60,27 +60,17 @@ fn a_label_selector_picks_by_labels_where_none_picks_nothing_and_an_empty_one_ev
 #[test]
 fn a_namespace_is_bound_while_one_of_its_bindings_may_grant_it_a_cluster() {
     let mismatched = with(binding("team", "prod"), &json!({ "spec": { "clusterSet": "dev" } }));
+    let elsewhere = binding("other", "prod");
+    let unread = unreadable(binding("team", "prod"));
     for (objects, bound, why) in [
         (vec![exclusive("prod")], false, "no binding"),
-        (
-            vec![exclusive("prod"), binding("other", "prod")],
-            false,
-            "a binding of another namespace",
-        ),
+        (vec![exclusive("prod"), elsewhere], false, "a binding of another namespace"),
         (vec![exclusive("prod"), binding("team", "prod")], true, "a set without clusters"),
         (vec![broken("prod"), binding("team", "prod")], true, "the set cannot be read"),
-        (
-            vec![exclusive("prod"), unreadable(binding("team", "prod"))],
-            true,
-            "the binding cannot be read",
-        ),
+        (vec![exclusive("prod"), unread], true, "the binding cannot be read"),
         (vec![binding("team", "prod")], false, "no set"),
         (vec![exclusive("prod"), unbound().remove(0)], false, "the binding is not Bound"),
-        (
-            vec![exclusive("prod"), exclusive("dev"), mismatched],
-            false,
-            "the binding has the wrong name",
-        ),
+        (vec![exclusive("prod"), exclusive("dev"), mismatched], false, "it has the wrong name"),
     ] {
         assert_eq!(is_bound(&fleet(objects), &"team".into()), bound, "{why}");
     }
@@ -117,11 +107,8 @@ fn a_stand_alone_hub_takes_a_binding_for_bound_when_its_set_exists() {
     for binding in unbound() {
         let prod = [member("c1", "prod"), exclusive("prod"), binding.clone()];
         assert_eq!(computed(prod.to_vec()), Grant::Granted, "{binding}");
-        assert_eq!(
-            computed(vec![member("c1", "prod"), binding.clone()]),
-            Grant::Refused,
-            "{binding}"
-        );
+        let without_set = vec![member("c1", "prod"), binding.clone()];
+        assert_eq!(computed(without_set), Grant::Refused, "{binding}");
         let mismatched = with(binding, &json!({ "metadata": { "name": "dev" } }));
         let both = vec![member("c1", "prod"), exclusive("prod"), exclusive("dev"), mismatched];
         assert_eq!(computed(both), Grant::Refused);

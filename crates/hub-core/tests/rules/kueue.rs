@@ -13,7 +13,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{execute, observe, settings_of};
-use crate::support::{binding, broken, cases, deleting, exclusive, fleet, member, with};
+use crate::support::{
+    cases, deleting, doubting, exclusive, fleet, granting, granting_all, member, with,
+};
 
 fn declaring(config: Option<&str>) -> AccessSettings {
     let kueue = config.map(|config| json!({ "configs": [{ "name": config }] }));
@@ -32,18 +34,6 @@ fn cluster(name: &str) -> AccessKey {
     AccessKey::MultiKueueCluster(name.into())
 }
 
-/// A hub where the set `prod` has these clusters and is bound in the consumer's namespace.
-fn granting(names: &[&str]) -> Fleet {
-    let clusters = names.iter().map(|name| member(name, "prod"));
-    fleet(clusters.chain([exclusive("prod"), binding("team", "prod")]))
-}
-
-/// The same, where the selector of the set cannot be read.
-fn doubting(names: &[&str]) -> Fleet {
-    let clusters = names.iter().map(|name| member(name, "prod"));
-    fleet(clusters.chain([broken("prod"), binding("team", "prod")]))
-}
-
 /// Kueue's objects on an API server, and what the controller has found.
 #[derive(Debug, Clone, Default)]
 struct World {
@@ -57,8 +47,8 @@ impl World {
     fn observe(&mut self, settings: &AccessSettings) {
         let before = std::mem::take(&mut self.found);
         for (key, object) in &self.objects {
-            self.found
-                .insert(key.clone(), FoundObject::seen(settings, before.get(key), observe(object)));
+            let found = FoundObject::seen(settings, before.get(key), observe(object));
+            self.found.insert(key.clone(), found);
         }
     }
 
@@ -67,13 +57,8 @@ impl World {
         for _ in 0..4 {
             let mut keys: Vec<AccessKey> =
                 fleet.cluster_names().cloned().map(AccessKey::MultiKueueCluster).collect();
-            keys.extend(
-                self.objects
-                    .keys()
-                    .cloned()
-                    .chain(settings.multi_kueue_configs())
-                    .chain([config()]),
-            );
+            keys.extend(self.objects.keys().cloned());
+            keys.extend(settings.multi_kueue_configs().chain([config()]));
             let before = self.writes.len();
             for key in keys {
                 self.observe(settings);
@@ -84,9 +69,8 @@ impl World {
                 let created = execute(&mut self.objects, &key, &key.to_string(), plan.action);
                 self.found.extend(created.map(|it| (key, it)));
             }
-            if let Some(config) =
-                self.objects.get(&config()).filter(|it| it["metadata"]["uid"] != "theirs")
-            {
+            let config = self.objects.get(&config());
+            if let Some(config) = config.filter(|it| it["metadata"]["uid"] != "theirs") {
                 let listed = config["spec"]["clusters"].as_array().unwrap().len();
                 assert!((1..=MAX_CLUSTERS).contains(&listed), "the CRD rejects {config}");
             }
@@ -95,6 +79,12 @@ impl World {
             }
         }
         panic!("it does not settle: {:?}", self.writes);
+    }
+
+    /// Another user edits an object.
+    fn edit(&mut self, key: AccessKey, patch: &Value) {
+        let object = self.objects.remove(&key).unwrap();
+        self.objects.insert(key, with(object, patch));
     }
 
     fn listed(&self) -> Vec<&str> {
@@ -112,10 +102,7 @@ impl World {
 }
 
 /// More names than a MultiKueueConfig may list.
-const NAMES: [&str; 26] = [
-    "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
-    "t", "u", "v", "w", "x", "y", "z",
-];
+const NAMES: &str = "abcdefghijklmnopqrstuvwxyz";
 
 /// What exists for these clusters.
 fn settled(names: &[&str]) -> World {
@@ -134,20 +121,12 @@ fn theirs(spec: &Value) -> Value {
 fn each_granted_cluster_takes_one_write_and_the_list_of_all_one_more() {
     let mut world = World::default();
     world.settle(&settings(), &granting(&["b", "a"]));
-    assert_eq!(
-        world.writes(),
-        [
-            "create MultiKueueCluster a",
-            "create MultiKueueCluster b",
-            "create MultiKueueConfig multikueue"
-        ]
-    );
+    let objects = ["MultiKueueCluster a", "MultiKueueCluster b", "MultiKueueConfig multikueue"];
+    assert_eq!(world.writes(), objects.map(|object| format!("create {object}")));
     assert_eq!(world.listed(), ["a", "b"]);
     let object = &world.objects[&cluster("a")];
-    assert_eq!(
-        object["spec"],
-        json!({ "clusterSource": { "clusterProfileRef": { "name": "a" } } })
-    );
+    let source = json!({ "clusterProfileRef": { "name": "a" } });
+    assert_eq!(object["spec"], json!({ "clusterSource": source }));
     assert_eq!(object["apiVersion"], "kueue.x-k8s.io/v1beta2");
     assert_eq!(object["metadata"]["labels"]["hub-addons/installation"], "addons");
     // As after a restart: nothing is known.
@@ -195,17 +174,10 @@ fn twenty_clusters_are_listed_and_the_others_are_named_in_a_finding() {
     assert_eq!(world.listed(), names[..20]);
     assert_eq!(world.reasons(&config()), [Reason::MultiKueueConfigFull]);
     let message = &world.findings[&config()][0].message;
-    assert!(
-        message.contains("not c30, c31")
-            && message.contains(
-                "c39 and 2 more: grant fewer clusters to the namespace, or divide them by label"
-            ),
-        "{message}"
-    );
-    assert!(
-        names.iter().all(|name| world.objects.contains_key(&cluster(name))),
-        "each has its own object"
-    );
+    let advice = "c39 and 2 more: grant fewer clusters to the namespace, or divide them by label";
+    assert!(message.contains("not c30, c31") && message.contains(advice), "{message}");
+    let has_own = |name: &&str| world.objects.contains_key(&cluster(name));
+    assert!(names.iter().all(has_own));
 }
 
 #[test]
@@ -215,8 +187,7 @@ fn a_listed_cluster_is_not_displaced_and_keeps_its_place() {
     let mut world = settled(&names);
     let mut reordered = names.clone();
     reordered.reverse();
-    let order = json!({ "spec": { "clusters": reordered } });
-    world.objects.insert(config(), with(world.objects[&config()].clone(), &order));
+    world.edit(config(), &json!({ "spec": { "clusters": reordered } }));
     names.push("a");
     world.settle(&settings(), &granting(&names));
     assert_eq!(world.writes(), ["create MultiKueueCluster a"]);
@@ -230,8 +201,7 @@ fn a_listed_cluster_is_not_displaced_and_keeps_its_place() {
 #[test]
 fn a_list_that_cannot_be_read_is_kept_while_a_grant_is_in_doubt() {
     let mut world = settled(&["a"]);
-    let unreadable = with(world.objects[&config()].clone(), &json!({ "spec": null }));
-    world.objects.insert(config(), unreadable);
+    world.edit(config(), &json!({ "spec": null }));
     world.observe(&settings());
     let plan = settings().plan_kueue(&doubting(&["a"]), &config(), |key| world.found.get(key));
     assert_eq!(plan.action, AccessAction::Nothing);
@@ -255,14 +225,11 @@ fn objects_of_other_owners_are_reported_left_alone_and_not_listed() {
     world.objects.insert(config(), list.clone());
     world.settle(&settings(), &granting(&["b"]));
     assert_eq!(world.writes(), ["create MultiKueueCluster b"]);
-    assert_eq!(
-        (world.reasons(&config()), &world.objects[&config()]),
-        (vec![Reason::ForeignKueueObject], &list)
-    );
+    assert_eq!(world.reasons(&config()), [Reason::ForeignKueueObject]);
+    assert_eq!(world.objects[&config()], list);
     // Labels that are set later change nothing.
-    let labels =
-        json!({ "metadata": { "labels": world.objects[&cluster("b")]["metadata"]["labels"] } });
-    world.objects.insert(config(), with(list, &labels));
+    let labels = world.objects[&cluster("b")]["metadata"]["labels"].clone();
+    world.edit(config(), &json!({ "metadata": { "labels": labels } }));
     for fleet in [granting(&["b"]), granting(&[])] {
         world.settle(&settings(), &fleet);
         assert_eq!(world.objects[&config()]["spec"], json!({ "clusters": ["x"] }));
@@ -271,26 +238,20 @@ fn objects_of_other_owners_are_reported_left_alone_and_not_listed() {
 
 #[test]
 fn an_edit_is_undone_and_what_users_of_kueue_set_is_kept() {
+    let by_kubeconfig = json!({ "clusterProfileRef": null, "kubeConfig": { "location": "a" } });
     let mut world = settled(&["a", "b"]);
     for (key, spec) in [
         (cluster("a"), json!({ "clusterSource": { "clusterProfileRef": { "name": "b" } } })),
-        (
-            cluster("a"),
-            json!({ "clusterSource": { "clusterProfileRef": null, "kubeConfig": { "location": "a" } } }),
-        ),
+        (cluster("a"), json!({ "clusterSource": by_kubeconfig })),
         (config(), json!({ "clusters": ["x"] })),
     ] {
         let right = world.objects[&key].clone();
-        world.objects.insert(key.clone(), with(right.clone(), &json!({ "spec": spec })));
+        world.edit(key.clone(), &json!({ "spec": spec }));
         world.settle(&settings(), &granting(&["a", "b"]));
         assert_eq!(world.writes(), [format!("patch {key}")]);
         assert_eq!(world.objects[&key]["spec"], right["spec"]);
     }
-    let managed = with(
-        world.objects[&config()].clone(),
-        &json!({ "spec": { "quotaManagement": "Automated" } }),
-    );
-    world.objects.insert(config(), managed);
+    world.edit(config(), &json!({ "spec": { "quotaManagement": "Automated" } }));
     world.settle(&settings(), &granting(&["a", "b"]));
     assert!(world.writes().is_empty());
     world.settle(&settings(), &granting(&["a"]));
@@ -305,9 +266,8 @@ fn an_object_that_is_being_deleted_is_waited_for() {
     }
     for fleet in [granting(&["a"]), granting(&[]), granting(&["a", "b"])] {
         world.settle(&settings(), &fleet);
-        assert!(
-            !world.writes().iter().any(|write| write.contains("patch") || write.contains("delete"))
-        );
+        let writes = world.writes().join(", ");
+        assert!(!writes.contains("patch") && !writes.contains("delete"), "{writes}");
         assert!(world.reasons(&config()).contains(&Reason::KueueObjectTerminating));
     }
 }
@@ -317,7 +277,7 @@ fn tiers(clusters: &[(&str, &str)]) -> Fleet {
     let labelled = |(name, tier): &(&str, &str)| {
         with(member(name, "prod"), &json!({ "metadata": { "labels": { "tier": tier } } }))
     };
-    fleet(clusters.iter().map(labelled).chain([exclusive("prod"), binding("team", "prod")]))
+    granting_all(clusters.iter().map(labelled))
 }
 
 fn by_tier() -> AccessSettings {
@@ -369,10 +329,8 @@ fn each_list_has_its_own_limit() {
         findings.iter().any(|note| note.reason == Reason::MultiKueueConfigFull)
     };
     assert!(!is_full("gpu") && is_full("any"));
-    assert_eq!(
-        world.objects.keys().filter(|key| matches!(key, AccessKey::MultiKueueCluster(_))).count(),
-        names.len()
-    );
+    let clusters = world.objects.keys().filter(|it| matches!(it, AccessKey::MultiKueueCluster(_)));
+    assert_eq!(clusters.count(), names.len());
 }
 
 proptest! {
@@ -384,7 +342,7 @@ proptest! {
         fleet in proptest::collection::btree_set(0..NAMES.len(), 0..30),
         lost in proptest::collection::btree_set(0..NAMES.len(), 0..5),
     ) {
-        let names = |indices: &BTreeSet<usize>| indices.iter().map(|index| NAMES[*index]).collect::<Vec<_>>();
+        let names = |places: &BTreeSet<usize>| places.iter().map(|at| &NAMES[*at..=*at]).collect::<Vec<_>>();
         let mut world = settled(&names(&existing));
         for name in names(&lost) {
             world.objects.remove(&cluster(name));

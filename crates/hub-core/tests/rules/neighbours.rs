@@ -4,22 +4,17 @@ use std::collections::BTreeMap;
 
 use hub_api::cluster_profile::{AccessProvider, ClusterVersion};
 use hub_core::finding::Reason;
-use hub_core::fleet::Fleet;
 use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
 use crate::support::api::{Settled, observe, plan_of, settle, settle_projection};
-use crate::support::{NOON, binding, exclusive, fleet, key, member, with};
-
-/// A fleet that grants `c1` to `team`.
-fn granted() -> Fleet {
-    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
-}
+use crate::support::{NOON, granting, key, with};
 
 /// The result of the projector for a profile.
 fn projected(object: Option<Value>) -> Settled {
-    settle_projection(&granted(), &key("team", "c1"), &ProjectionSettings::default(), object)
+    let settings = ProjectionSettings::default();
+    settle_projection(&granting(&["c1"]), &key("team", "c1"), &settings, object)
 }
 
 /// The profile with nothing left to do.
@@ -56,6 +51,19 @@ fn provision(object: Option<&Value>, desired: Desired) -> ProfilePlan {
     plan_of(&key("team", "c1"), &ProjectionSettings::default().manager, object, [desired])
 }
 
+/// The patch of the status that it plans for a profile.
+fn provided(object: &Value, desired: Desired) -> Value {
+    match provision(Some(object), desired) {
+        ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } => patch,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A change of the access providers of a profile.
+fn providers(list: &Value) -> Value {
+    json!({ "status": { "accessProviders": list } })
+}
+
 /// The result of that owner alone for a profile.
 fn provisioned(object: Value, desired: Desired) -> Settled {
     settle(&key("team", "c1"), &ProjectionSettings::default().manager, Some(object), &[desired])
@@ -69,12 +77,8 @@ fn the_deprecated_list_has_no_entry_under_our_name() {
     for server in [Some("https://proxy/c1"), None] {
         let shared = with(settled(), &json!({ "status": status }));
         let left = provisioned(shared, provisioner("ours", server));
-        assert_eq!(
-            left.object.unwrap()["status"]["credentialProviders"],
-            json!([old]),
-            "{server:?}"
-        );
-        assert_eq!(left.writes.len(), 1);
+        let shown = left.object.unwrap()["status"]["credentialProviders"].clone();
+        assert_eq!((shown, left.writes.len()), (json!([old]), 1), "{server:?}");
         // The owner of another name leaves it.
         let shared = with(settled(), &json!({ "status": { "credentialProviders": [lure] } }));
         let left = provisioned(shared, provisioner("another", server)).object.unwrap();
@@ -86,16 +90,13 @@ fn the_deprecated_list_has_no_entry_under_our_name() {
 
 #[test]
 fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
-    let (a, z) = (provider("a", "https://a"), provider("z", "https://z"));
+    let [a, b, z] = ["a", "b", "z"].map(|name| provider(name, &format!("https://{name}")));
     let ours = |server: &str| provider("ours", server);
-    let before = json!({ "status": { "accessProviders": [a, ours("https://old"), z] } });
+    let before = providers(&json!([a, ours("https://old"), z]));
     for (desired, after) in [
         (provisioner("ours", Some("https://new")), json!([a, ours("https://new"), z])),
         (provisioner("ours", None), json!([a, z])),
-        (
-            provisioner("b", Some("https://b")),
-            json!([a, ours("https://old"), z, provider("b", "https://b")]),
-        ),
+        (provisioner("b", Some("https://b")), json!([a, ours("https://old"), z, b])),
     ] {
         let left = provisioned(with(settled(), &before), desired).object.unwrap();
         assert_eq!(left["status"]["accessProviders"], after);
@@ -104,64 +105,44 @@ fn our_entry_keeps_its_position_and_a_new_one_is_appended() {
 
 #[test]
 fn an_owner_that_withdraws_the_last_provider_takes_the_list_with_it() {
-    let object = with(
-        settled(),
-        &json!({ "status": { "accessProviders": [provider("ours", "https://a")] } }),
-    );
-    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
-        provision(Some(&object), provisioner("ours", None))
-    else {
-        panic!("nothing is withdrawn")
-    };
-    assert_eq!(patch, json!({ "status": { "accessProviders": null } }));
-    assert_eq!(
-        provision(Some(&settled()), provisioner("ours", None)).action,
-        ProfileAction::Nothing
-    );
+    let withdrawing = || provisioner("ours", None);
+    let object = with(settled(), &providers(&json!([provider("ours", "https://a")])));
+    assert_eq!(provided(&object, withdrawing()), providers(&json!(null)));
+    assert_eq!(provision(Some(&settled()), withdrawing()).action, ProfileAction::Nothing);
 }
 
 #[test]
 fn an_owner_that_does_not_project_writes_only_into_living_profiles_that_carry_our_label_and_spec() {
     let desired = || provisioner("ours", Some("https://proxy/c1"));
-    assert_eq!(
-        provision(None, desired()),
-        ProfilePlan::default(),
-        "there is no profile to write into"
-    );
+    assert_eq!(provision(None, desired()), ProfilePlan::default(), "there is no profile");
     for edit in [
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": null } } }),
         json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": "other" } } }),
         json!({ "spec": { "clusterManager": { "name": "other" } } }),
         json!({ "metadata": { "deletionTimestamp": NOON, "finalizers": ["argocd.example.com/hold"] } }),
     ] {
-        assert_eq!(
-            provision(Some(&with(settled(), &edit)), desired()),
-            ProfilePlan::default(),
-            "{edit}"
-        );
+        let plan = provision(Some(&with(settled(), &edit)), desired());
+        assert_eq!(plan, ProfilePlan::default(), "{edit}");
     }
     // What else differs is the projector's business.
     let drifted =
         with(settled(), &json!({ "spec": { "displayName": "x" }, "status": { "version": null } }));
-    let ProfilePlan { action: ProfileAction::PatchStatus(_, patch), .. } =
-        provision(Some(&drifted), desired())
-    else {
-        panic!("nothing is provided")
-    };
-    assert_eq!(
-        patch,
-        json!({ "status": { "accessProviders": [provider("ours", "https://proxy/c1")] } })
-    );
+    let entry = json!([provider("ours", "https://proxy/c1")]);
+    assert_eq!(provided(&drifted, desired()), providers(&entry));
 }
 
 /// An up-to-date profile with this number of access providers of others.
 fn with_others(count: usize) -> Value {
     let others = (0..count).map(|number| provider(&format!("p{number}"), "https://other"));
-    with(settled(), &json!({ "status": { "accessProviders": others.collect::<Vec<_>>() } }))
+    with(settled(), &providers(&others.collect()))
 }
 
-fn reasons(plan: &ProfilePlan) -> Vec<Reason> {
-    plan.findings.iter().map(|note| note.reason).collect()
+/// Asserts that nothing is written into a list that is too long, and returns the message that reports it.
+fn reported(plan: ProfilePlan) -> String {
+    let [finding] = &plan.findings[..] else { panic!("{plan:?}") };
+    assert_eq!(plan.action, ProfileAction::Nothing);
+    assert_eq!(finding.reason, Reason::TooManyAccessProviders);
+    finding.message.clone()
 }
 
 #[test]
@@ -169,31 +150,16 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
     let ours = || provisioner("ours", Some("https://ours"));
     for count in [64, 65] {
         let full = with_others(count);
-        let plan = provision(Some(&full), ours());
-        assert_eq!(
-            (&plan.action, reasons(&plan)),
-            (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
-        );
-        assert!(
-            plan.findings[0].message.contains(&format!("has {count} entries")),
-            "{:?}",
-            plan.findings
-        );
+        let message = reported(provision(Some(&full), ours()));
+        assert!(message.contains(&format!("has {count} entries")), "{message}");
         assert!(!observe(&full).has_room_for("ours"));
         // Another owner in the same process is not delayed.
-        let desired = Desired {
-            status: DesiredStatus {
-                version: Some(ClusterVersion { kubernetes: Some("v9".to_owned()) }),
-                ..ours().status
-            },
-            ..ours()
-        };
+        let mut desired = ours();
+        desired.status.version = Some(ClusterVersion { kubernetes: Some("v9".to_owned()) });
         let Settled { object, writes } = provisioned(full.clone(), desired);
         let after = object.unwrap();
-        assert_eq!(
-            (after["status"]["version"]["kubernetes"].as_str(), writes.len()),
-            (Some("v9"), 1)
-        );
+        assert_eq!(after["status"]["version"]["kubernetes"], "v9");
+        assert_eq!(writes.len(), 1);
         assert_eq!(after["status"]["accessProviders"], full["status"]["accessProviders"]);
     }
     let after = provisioned(with_others(63), ours()).object.unwrap();
@@ -208,27 +174,17 @@ fn of_two_new_entries_the_one_for_which_there_is_room_is_added() {
     let after = provisioned(with_others(63), desired()).object.unwrap();
     assert_eq!(after["status"]["accessProviders"][63]["name"], "a");
     let plan = provision(Some(&after), desired());
-    assert!(
-        plan.findings[0].message.contains("\"b\"") && !plan.findings[0].message.contains("\"a\""),
-        "{:?}",
-        plan.findings
-    );
+    let message = &plan.findings[0].message;
+    assert!(message.contains("\"b\"") && !message.contains("\"a\""), "{message}");
 }
 
 #[test]
 fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
     let before = provisioner_of_two("https://a", "https://b");
     let mut long = provisioned(with_others(62), before).object.unwrap();
-    long["status"]["accessProviders"]
-        .as_array_mut()
-        .unwrap()
-        .push(provider("p62", "https://other"));
-    let plan = provision(Some(&long), provisioner_of_two("https://new", "https://b"));
-    assert_eq!(
-        (&plan.action, reasons(&plan)),
-        (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
-    );
-    let message = &plan.findings[0].message;
+    let list = long["status"]["accessProviders"].as_array_mut().unwrap();
+    list.push(provider("p62", "https://other"));
+    let message = reported(provision(Some(&long), provisioner_of_two("https://new", "https://b")));
     assert!(message.contains("the entry \"a\" is"), "{message}");
 }
 
@@ -242,11 +198,7 @@ fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter(
         profile
     };
     for server in [Some("https://new"), None] {
-        let long = provision(Some(&profile(65)), provisioner("ours", server));
-        assert_eq!(
-            (&long.action, reasons(&long)),
-            (&ProfileAction::Nothing, vec![Reason::TooManyAccessProviders])
-        );
+        reported(provision(Some(&profile(65)), provisioner("ours", server)));
     }
     let same = provision(Some(&profile(65)), provisioner("ours", Some("https://old")));
     assert_eq!((same.action, same.findings), (ProfileAction::Nothing, Vec::new()));

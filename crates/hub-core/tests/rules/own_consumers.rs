@@ -1,6 +1,8 @@
 //! Applications with an identity of their own share the account of the user server: each has its part of the permissions
 //! exactly where its namespace is granted the cluster, and keeps it while that is in doubt.
 
+use std::collections::BTreeSet;
+
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings};
 use hub_core::finding::Reason;
@@ -61,6 +63,14 @@ fn both() -> Fleet {
     grants(Grant::Granted, Grant::Granted)
 }
 
+/// What both applications have, where everything is granted.
+fn settled(settings: &AccessSettings) -> World {
+    let mut world = World::default();
+    world.settle_at(settings, &both(), &key());
+    world.writes();
+    world
+}
+
 /// The ClusterRoles that an object binds, with the namespace and the users.
 fn bound(kind: AccessKind, object: &Value) -> Vec<String> {
     let spec = &object["spec"];
@@ -71,25 +81,15 @@ fn bound(kind: AccessKind, object: &Value) -> Vec<String> {
     };
     let bindings = lists.into_iter().flat_map(|list| list.as_array().into_iter().flatten());
     let bindings = bindings.filter(|it| it["subjects"][0]["kind"] == "User");
-    let mut bound: Vec<String> = bindings
-        .map(|it| {
-            let namespace = [&it["namespace"], &it["metadata"]["namespace"]];
-            let namespace = namespace.into_iter().find_map(Value::as_str).unwrap_or("*");
-            let users = it["subjects"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|user| user["name"].as_str().unwrap());
-            let users: Vec<_> = users.map(|user| user.rsplit(':').next().unwrap()).collect();
-            format!(
-                "{} in {namespace} to {}",
-                it["roleRef"]["name"].as_str().unwrap(),
-                users.join(" and ")
-            )
-        })
-        .collect();
-    bound.sort();
-    bound
+    let shown = bindings.map(|it| {
+        let role = it["roleRef"]["name"].as_str().unwrap();
+        let namespace = [&it["namespace"], &it["metadata"]["namespace"]];
+        let namespace = namespace.into_iter().find_map(Value::as_str).unwrap_or("*");
+        let users = it["subjects"].as_array().unwrap().iter();
+        let users = users.map(|user| user["name"].as_str().unwrap().rsplit(':').next().unwrap());
+        format!("{role} in {namespace} to {}", users.collect::<Vec<_>>().join(" and "))
+    });
+    BTreeSet::from_iter(shown).into_iter().collect()
 }
 
 /// The users and groups that the account may impersonate.
@@ -129,27 +129,23 @@ fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_
         assert_eq!(account["metadata"]["name"], "user-server");
         assert_eq!(account["metadata"]["labels"][SYNC], Value::Null);
         assert_eq!(account["metadata"]["annotations"], Value::Null);
-        assert_eq!(
-            account["spec"],
-            json!({ "rotation": { "enabled": true, "validity": "24h0m0s" } })
-        );
+        let rotation = json!({ "enabled": true, "validity": "24h0m0s" });
+        assert_eq!(account["spec"], json!({ "rotation": rotation }));
         let object = &world.objects[&kind];
         assert_eq!(object["metadata"]["name"], "hub-addons-consumer-user-server");
         assert_eq!(object["metadata"]["ownerReferences"][0]["uid"], account["metadata"]["uid"]);
         let mut all = KUEUE.to_vec();
         all.insert(0, ARGO_CD);
         assert_eq!(bound(kind, object), all);
-        assert_eq!(
-            impersonated(kind, object),
-            [
-                "users cluster:hub:system:serviceaccount:argocd:controller",
-                "users cluster:hub:system:serviceaccount:argocd:server",
-                "users cluster:hub:system:serviceaccount:kueue-system:manager",
-                "groups cluster:hub:system:serviceaccounts",
-                "groups cluster:hub:system:serviceaccounts:argocd",
-                "groups cluster:hub:system:serviceaccounts:kueue-system",
-            ]
-        );
+        let expected = [
+            "users cluster:hub:system:serviceaccount:argocd:controller",
+            "users cluster:hub:system:serviceaccount:argocd:server",
+            "users cluster:hub:system:serviceaccount:kueue-system:manager",
+            "groups cluster:hub:system:serviceaccounts",
+            "groups cluster:hub:system:serviceaccounts:argocd",
+            "groups cluster:hub:system:serviceaccounts:kueue-system",
+        ];
+        assert_eq!(impersonated(kind, object), expected);
         // As after a restart: nothing is known.
         world.found.clear();
         world.settle_at(&settings, &both(), &key());
@@ -159,9 +155,7 @@ fn a_granted_cluster_takes_one_account_whose_token_is_not_copied_and_one_object_
 
 #[test]
 fn the_label_for_copies_is_taken_from_the_account_of_the_user_server() {
-    let mut world = World::default();
-    world.settle_at(&settings(), &both(), &key());
-    world.writes();
+    let mut world = settled(&settings());
     let scope = json!({ NAMESPACES: "team" });
     let labels = json!({ SYNC: "true", "mine": "y" });
     world.edit(ACCOUNT, &json!({ "metadata": { "labels": labels, "annotations": scope } }));
@@ -174,8 +168,7 @@ fn the_label_for_copies_is_taken_from_the_account_of_the_user_server() {
 
 #[test]
 fn only_the_account_itself_is_bound_to_the_role_by_which_it_impersonates() {
-    let mut world = World::default();
-    world.settle_at(&settings(), &both(), &key());
+    let world = settled(&settings());
     let manifests = world.objects[&WORK]["spec"]["workload"]["manifests"].as_array().unwrap();
     let of_account: Vec<_> =
         manifests.iter().filter(|it| it["subjects"][0]["kind"] == "ServiceAccount").collect();
@@ -187,8 +180,7 @@ fn only_the_account_itself_is_bound_to_the_role_by_which_it_impersonates() {
     assert_eq!(binding["subjects"], account);
 
     let settings = settings_with("ClusterPermission");
-    let mut world = World::default();
-    world.settle_at(&settings, &both(), &key());
+    let world = settled(&settings);
     let bindings = world.objects[&PERMISSION]["spec"]["clusterRoleBindings"].as_array().unwrap();
     let of_account: Vec<_> = bindings.iter().filter(|it| it["subject"].is_object()).collect();
     let [binding] = of_account[..] else { panic!("{bindings:?}") };
@@ -200,18 +192,13 @@ fn only_the_account_itself_is_bound_to_the_role_by_which_it_impersonates() {
 #[test]
 fn an_application_that_is_no_longer_granted_or_declared_loses_its_part_in_one_write() {
     let only_kueue = settings_of(&json!([declared()[0]]));
+    let protected = AccessSettings { protected: "argocd".parse().unwrap(), ..settings() };
     for (what, settings, fleet) in [
         ("unbound", settings(), grants(Grant::Granted, Grant::Refused)),
         ("not declared", only_kueue, both()),
-        (
-            "protected",
-            AccessSettings { protected: "argocd".parse().unwrap(), ..settings() },
-            both(),
-        ),
+        ("protected", protected, both()),
     ] {
-        let mut world = World::default();
-        world.settle_at(&self::settings(), &both(), &key());
-        world.writes();
+        let mut world = settled(&self::settings());
         world.settle_at(&settings, &fleet, &key());
         assert_eq!(world.writes(), ["patch ManifestWork"], "{what}");
         let work = &world.objects[&WORK];
@@ -231,8 +218,7 @@ fn an_application_lacks_its_part_until_that_has_its_own_users_and_roles_alone() 
         (json!({ "permissions": [], "serviceAccountNames": ["other"] }), "PermissionsMissing"),
     ] {
         for kind in [WORK, PERMISSION] {
-            let mut world = World::default();
-            world.settle_at(&settings_with(kind.gvk().2), &both(), &key());
+            let mut world = settled(&settings_with(kind.gvk().2));
             world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
             let declared = json!([with(kueue.clone(), &change), declared()[1]]);
             let permissions = Some(kind.gvk().2.parse().unwrap());
@@ -286,8 +272,7 @@ fn an_application_is_ready_when_the_cluster_has_applied_its_own_part_and_the_imp
     ] {
         for kind in [WORK, PERMISSION] {
             let settings = settings_with(kind.gvk().2);
-            let mut world = World::default();
-            world.settle_at(&settings, &both(), &key());
+            let mut world = settled(&settings);
             world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
             world.edit(kind, &partly_applied(kind, &world.objects[&kind], failed, unreported));
             world.edit(kind, &json!({ "metadata": { "generation": generation } }));
@@ -309,8 +294,7 @@ fn an_application_is_ready_when_the_cluster_has_applied_its_own_part_and_the_imp
 #[test]
 fn the_user_server_may_impersonate_once_the_cluster_has_the_role_of_a_cluster_permission() {
     let settings = settings_with("ClusterPermission");
-    let mut world = World::default();
-    world.settle_at(&settings, &both(), &key());
+    let mut world = settled(&settings);
     world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
     let role = "hub-addons-consumer-user-server";
     for (failed, is_ready) in [("none", true), (role, false)] {
@@ -324,9 +308,7 @@ fn the_user_server_may_impersonate_once_the_cluster_has_the_role_of_a_cluster_pe
 fn the_account_and_all_permissions_end_with_the_last_grant() {
     let refused = || grants(Grant::Refused, Grant::Refused);
     for (settings, fleet) in [(settings(), refused()), (settings_of(&json!([])), both())] {
-        let mut world = World::default();
-        world.settle_at(&self::settings(), &both(), &key());
-        world.writes();
+        let mut world = settled(&self::settings());
         world.settle_at(&settings, &fleet, &key());
         assert_eq!(world.writes(), ["delete Account", "delete ManifestWork"]);
         assert!(world.objects.is_empty());
@@ -336,9 +318,7 @@ fn the_account_and_all_permissions_end_with_the_last_grant() {
 #[test]
 fn what_an_object_has_that_cannot_be_decoded_stays_where_its_namespace_is_granted_the_cluster() {
     for (argo_cd, expected) in [(Grant::Granted, true), (Grant::Refused, false)] {
-        let mut world = World::default();
-        world.settle_at(&settings(), &both(), &key());
-        world.writes();
+        let mut world = settled(&settings());
         // As after a restart.
         let mut settings = settings_of(&json!([declared()[0]]));
         let unreadable =
@@ -363,28 +343,13 @@ fn nothing_is_created_for_an_application_in_doubt() {
 }
 
 #[test]
-fn an_application_in_doubt_keeps_what_it_has_where_the_kind_of_permissions_changes() {
-    let by_permission = settings_with("ClusterPermission");
-    let mut world = World::default();
-    world.settle_at(&settings(), &both(), &key());
-    let work = world.objects[&WORK].clone();
-    world.settle_at(&by_permission, &grants(Grant::Granted, Grant::Unknown), &key());
-    assert!(!world.objects.contains_key(&WORK));
-    assert_eq!(bound(PERMISSION, &world.objects[&PERMISSION]), bound(WORK, &work));
-    let wanted = impersonated(WORK, &work);
-    assert_eq!(impersonated(PERMISSION, &world.objects[&PERMISSION]), wanted);
-}
-
-#[test]
 fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
     use hub_core::consumer_access::{AccessAction, FoundObject, ObservedObject};
-    let mut world = World::default();
-    world.settle_at(&settings(), &both(), &key());
+    let mut world = settled(&settings());
     let metadata = serde_json::from_value(world.objects[&WORK]["metadata"].clone()).unwrap();
     let mut observed = world.observed(&settings());
-    observed
-        .objects
-        .insert(WORK, FoundObject { object: ObservedObject::read(&metadata, None), is_ours: true });
+    let object = ObservedObject::read(&metadata, None);
+    observed.objects.insert(WORK, FoundObject { object, is_ours: true });
     let plan = |fleet: &Fleet| settings().plan(fleet, &key(), &observed);
     let doubt = plan(&grants(Grant::Granted, Grant::Unknown));
     assert_eq!((&doubt.write, reasons(&doubt)), (&None, vec![Reason::Unreadable]));

@@ -139,19 +139,6 @@ fn with_the_grant_what_is_created_and_not_shown_yet_ends_by_its_uid_and_the_acco
 }
 
 #[test]
-fn with_the_grant_the_account_ends_and_then_the_permissions_of_both_kinds() {
-    for (_, settings) in kinds() {
-        let mut world = both_kinds();
-        world.settle(&settings, &refused());
-        assert_eq!(
-            world.writes(),
-            ["delete Account", "delete ManifestWork", "delete ClusterPermission"]
-        );
-        assert!(world.objects.is_empty());
-    }
-}
-
-#[test]
 fn permissions_of_another_owner_are_reported_and_left_alone() {
     for (kind, settings) in kinds() {
         let before = other(kind);

@@ -91,6 +91,7 @@ fn a_role_binding_exists_where_the_namespace_has_the_permission_and_is_replaced_
         || edited(|it| it.subjects.as_mut().unwrap()[0].api_group = Some(String::new()));
     let of_a_group =
         || edited(|it| it.subjects.as_mut().unwrap()[0].api_group = Some("rbac".to_owned()));
+    let of_two = || edited(|it| it.subjects.as_mut().unwrap().push(Subject::default()));
     let nothing = || Ok(BindingAction::Nothing);
     let deleted = || Ok(BindingAction::DeleteByUid(version().uid));
     for (has, role, binding, expected) in [
@@ -101,12 +102,7 @@ fn a_role_binding_exists_where_the_namespace_has_the_permission_and_is_replaced_
         (true, role(), other(), deleted()),
         (true, role(), edited(|it| it.metadata.owner_references = None), deleted()),
         (true, role(), edited(|it| it.subjects = None), deleted()),
-        (
-            true,
-            role(),
-            edited(|it| it.subjects.as_mut().unwrap().push(Subject::default())),
-            deleted(),
-        ),
+        (true, role(), of_two(), deleted()),
         // The role was recreated, and the garbage collector deletes what the old one owned.
         (true, Known::Present("role-2".to_owned()), right(), deleted()),
         // What cannot be read is kept, and without knowledge of the role nothing is created or replaced.
@@ -180,10 +176,8 @@ fn a_role_binding_of_another_owner_is_replaced_where_the_permission_is_needed_an
     for object in [Some(unlabelled.clone()), None] {
         let foreign = ObservedRoleBinding::read(&unlabelled.metadata, object);
         assert!(!foreign.is_ours);
-        assert_eq!(
-            plan(true, &role(), Some(&foreign)),
-            BindingAction::DeleteByUid(foreign.version.uid.clone())
-        );
+        let deleted = BindingAction::DeleteByUid(foreign.version.uid.clone());
+        assert_eq!(plan(true, &role(), Some(&foreign)), deleted);
         for role in [role(), Known::Absent] {
             assert_eq!(plan(false, &role, Some(&foreign)), BindingAction::Nothing);
         }
@@ -199,10 +193,8 @@ fn the_annotation_of_the_lease_names_what_is_cleared() {
     };
     for names in [&[][..], &["a"], &["a", "b-c"]] {
         let names: BTreeSet<_> = names.iter().map(|name| Namespace::from(*name)).collect();
-        assert_eq!(
-            cleared_by(&lease(cleared_namespaces(names.iter().cloned()))),
-            Listed::Of(names)
-        );
+        let written = cleared_namespaces(names.iter().cloned());
+        assert_eq!(cleared_by(&lease(written)), Listed::Of(names));
     }
     let many = (0..10_000).map(|index| Namespace::from(format!("{index:063}").as_str()));
     let value = cleared_namespaces(many).unwrap();

@@ -8,15 +8,15 @@ use hub_core::project::{self, ProjectionSettings};
 use hub_core::version::Version;
 use serde_json::{Value, json};
 
-use crate::support::api::{observe, projection_of, settle_projection};
+use crate::support::api::{Settled, observe, projection_of, settle_projection};
 use crate::support::{
-    IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, key,
-    member, unreadable, with,
+    IN_SET, NOON, binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet,
+    granting, granting_all, key, member, unreadable, with,
 };
 
 /// A fleet that grants `c1` to `team`, with a merge patch in the cluster.
 fn granted(patch: &Value) -> Fleet {
-    fleet([with(member("c1", "prod"), patch), exclusive("prod"), binding("team", "prod")])
+    granting_all([with(member("c1", "prod"), patch)])
 }
 
 /// A fleet that does not say whether `c1` is granted to `team`.
@@ -39,11 +39,14 @@ fn plan_for_none(fleet: &Fleet) -> ProfilePlan {
     projection_of(fleet, &key("team", "c1"), &ProjectionSettings::default(), None)
 }
 
-/// The profile after `granted(patch)` has been written, with nothing left to do.
-fn settled(patch: &Value) -> Value {
+/// What is written until nothing is left to do where the cluster has this patch.
+fn settle(patch: &Value) -> Settled {
     settle_projection(&granted(patch), &key("team", "c1"), &ProjectionSettings::default(), None)
-        .object
-        .unwrap()
+}
+
+/// The profile after that.
+fn settled(patch: &Value) -> Value {
+    settle(patch).object.unwrap()
 }
 
 /// The profile of the cluster as it comes, with a merge patch in it that others wrote.
@@ -60,6 +63,15 @@ fn nothing() -> ProfilePlan {
     ProfilePlan::default()
 }
 
+/// A plan that has only this action.
+fn only(action: ProfileAction) -> ProfilePlan {
+    ProfilePlan { action, findings: vec![] }
+}
+
+fn labels(labels: &Value) -> Value {
+    json!({ "metadata": { "labels": labels } })
+}
+
 fn reasons(findings: &[Finding]) -> Vec<Reason> {
     findings.iter().map(|note| note.reason).collect()
 }
@@ -72,36 +84,27 @@ fn a_granted_cluster_gets_a_profile_with_labels_and_spec_in_the_first_write() {
         panic!("nothing is created")
     };
     assert_eq!(findings, []);
-    assert_eq!(
-        serde_json::to_value(profile).unwrap(),
-        json!({
-            "apiVersion": "multicluster.x-k8s.io/v1alpha1",
-            "kind": "ClusterProfile",
-            "metadata": {
-                "namespace": "team",
-                "name": "c1",
-                "labels": {
-                    "x-k8s.io/cluster-manager": "open-cluster-management",
-                    "open-cluster-management.io/cluster-name": "c1",
-                    "multicluster.x-k8s.io/inventory-member-id": "c1",
-                    "multicluster.x-k8s.io/clusterset": "prod",
-                },
-            },
-            "spec": {
-                "displayName": "c1", "clusterManager": { "name": "open-cluster-management" },
-            },
-        })
-    );
+    let expected = json!({
+        "apiVersion": "multicluster.x-k8s.io/v1alpha1",
+        "kind": "ClusterProfile",
+        "metadata": { "namespace": "team", "name": "c1", "labels": every_label() },
+        "spec": { "displayName": "c1", "clusterManager": { "name": "open-cluster-management" } },
+    });
+    assert_eq!(serde_json::to_value(profile).unwrap(), expected);
+}
+
+fn every_label() -> Value {
+    json!({
+        "x-k8s.io/cluster-manager": "open-cluster-management",
+        "open-cluster-management.io/cluster-name": "c1",
+        "multicluster.x-k8s.io/inventory-member-id": "c1",
+        "multicluster.x-k8s.io/clusterset": "prod",
+    })
 }
 
 #[test]
 fn the_second_write_is_the_status_and_there_is_no_third() {
-    let settled = settle_projection(
-        &granted(&json!({})),
-        &key("team", "c1"),
-        &ProjectionSettings::default(),
-        None,
-    );
+    let settled = settle(&json!({}));
     assert_eq!(settled.writes.len(), 2);
     let of_creation = Version { uid: "uid-of-new-profile".into(), resource_version: "1".into() };
     let status = json!({ "status": {
@@ -139,57 +142,37 @@ fn the_manager_that_we_are_is_in_label_and_spec() {
 fn a_cluster_that_is_refused_unknown_or_unreadable_gets_no_profile() {
     assert_eq!(plan_for_none(&refused()), nothing());
     assert_eq!(plan_for_none(&unknown(&json!({}))), nothing());
-    let unread =
-        fleet([unreadable(member("c1", "prod")), exclusive("prod"), binding("team", "prod")]);
-    assert_eq!(plan_for_none(&unread), nothing());
+    assert_eq!(plan_for_none(&granting_all([unreadable(member("c1", "prod"))])), nothing());
 }
 
 #[test]
 fn a_cluster_whose_name_is_no_label_value_gets_no_profile() {
     let long = "x".repeat(64);
-    let fleet = fleet([member(&long, "prod"), exclusive("prod"), binding("team", "prod")]);
-    assert_eq!(
-        projection_of(&fleet, &key("team", &long), &ProjectionSettings::default(), None),
-        nothing()
-    );
+    let (fleet, settings) = (granting(&[&long]), ProjectionSettings::default());
+    assert_eq!(projection_of(&fleet, &key("team", &long), &settings, None), nothing());
 }
 
 #[test]
 fn only_the_part_of_the_status_that_differs_is_written() {
     let down = condition("ManagedClusterConditionAvailable", "Unknown", "LeaseExpired");
     let joined = condition("ManagedClusterJoined", "True", "ManagedClusterJoined");
+    let (newer, claim) =
+        (json!({ "kubernetes": "v1.37.0" }), json!([{ "name": "a", "value": "1" }]));
+    let unhealthy = json!({
+        "type": "ControlPlaneHealthy", "status": "Unknown", "reason": "LeaseExpired",
+        "message": "ManagedClusterConditionAvailable is Unknown", "lastTransitionTime": NOON,
+    });
+    let conditions = json!([unhealthy, settled(&json!({}))["status"]["conditions"][1]]);
     for (cluster, field, value) in [
-        (
-            json!({ "version": { "kubernetes": "v1.37.0" } }),
-            "version",
-            json!({ "kubernetes": "v1.37.0" }),
-        ),
+        (json!({ "version": newer }), "version", newer.clone()),
         (json!({ "version": null }), "version", json!({ "kubernetes": null })),
-        (
-            json!({ "clusterClaims": [{ "name": "a", "value": "1" }] }),
-            "properties",
-            json!([{ "name": "a", "value": "1" }]),
-        ),
+        (json!({ "clusterClaims": claim }), "properties", claim.clone()),
         (json!({ "clusterClaims": [] }), "properties", json!(null)),
-        (
-            json!({ "conditions": [down, joined] }),
-            "conditions",
-            json!([
-                {
-                    "type": "ControlPlaneHealthy", "status": "Unknown", "reason": "LeaseExpired",
-                    "message": "ManagedClusterConditionAvailable is Unknown", "lastTransitionTime": NOON,
-                },
-                settled(&json!({}))["status"]["conditions"][1],
-            ]),
-        ),
+        (json!({ "conditions": [down, joined] }), "conditions", conditions),
     ] {
         let fleet = granted(&json!({ "status": cluster }));
-        let patch = json!({ "status": { field: value } });
-        assert_eq!(
-            plan(&fleet, &settled(&json!({}))),
-            ProfilePlan { action: ProfileAction::PatchStatus(version(), patch), findings: vec![] },
-            "{cluster}"
-        );
+        let patch = ProfileAction::PatchStatus(version(), json!({ "status": { field: value } }));
+        assert_eq!(plan(&fleet, &settled(&json!({}))), only(patch), "{cluster}");
     }
 }
 
@@ -202,10 +185,8 @@ fn the_order_of_claims_properties_and_conditions_is_no_difference() {
         Value::Array(list)
     };
     for field in ["properties", "conditions"] {
-        let turned = with(
-            profile.clone(),
-            &json!({ "status": { field: reversed(&profile["status"][field]) } }),
-        );
+        let list = reversed(&profile["status"][field]);
+        let turned = with(profile.clone(), &json!({ "status": { field: list } }));
         assert_ne!(turned, profile);
         assert_eq!(plan(&granted(&json!({})), &turned), nothing(), "{field}");
     }
@@ -219,30 +200,16 @@ fn the_order_of_claims_properties_and_conditions_is_no_difference() {
 
 #[test]
 fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
-    let cluster_set = "multicluster.x-k8s.io/clusterset";
-    let every_label = json!({
-        "x-k8s.io/cluster-manager": "open-cluster-management",
-        "open-cluster-management.io/cluster-name": "c1",
-        "multicluster.x-k8s.io/inventory-member-id": "c1",
-        cluster_set: "prod",
-    });
+    let in_set = |set: Value| labels(&json!({ "multicluster.x-k8s.io/clusterset": set }));
+    let shown = |set: Value, name: &str| json!({ "metadata": in_set(set)["metadata"], "spec": { "displayName": name } });
     for (edit, repair) in [
-        (
-            json!({ "metadata": { "labels": null } }),
-            json!({ "metadata": { "labels": every_label } }),
-        ),
-        (
-            json!({ "metadata": { "labels": { cluster_set: null } }, "spec": { "displayName": "" }, "status": null }),
-            json!({ "metadata": { "labels": { cluster_set: "prod" } }, "spec": { "displayName": "c1" } }),
-        ),
+        (labels(&json!(null)), labels(&every_label())),
+        (shown(json!(null), ""), shown(json!("prod"), "c1")),
     ] {
         for fleet in [granted(&json!({})), unknown(&json!({}))] {
-            let repair = ProfileAction::Patch(version(), repair.clone());
-            assert_eq!(
-                plan(&fleet, &edited(&edit)),
-                ProfilePlan { action: repair, findings: vec![] },
-                "{edit}"
-            );
+            let repair = only(ProfileAction::Patch(version(), repair.clone()));
+            let drifted = with(edited(&edit), &json!({ "status": null }));
+            assert_eq!(plan(&fleet, &drifted), repair, "{edit}");
         }
     }
 }
@@ -250,41 +217,33 @@ fn labels_and_display_name_that_drifted_are_repaired_before_the_status() {
 #[test]
 fn an_empty_label_of_no_set_is_kept_as_ocms_projector_sets_it() {
     let everything = by_labels("all", &json!({}));
-    let no_set = with(member("c1", "prod"), &json!({ "metadata": { "labels": { IN_SET: null } } }));
+    let no_set = with(member("c1", "prod"), &labels(&json!({ IN_SET: null })));
     let fleet = fleet([no_set, everything, binding("team", "all")]);
-    let empty = json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "" } } });
+    let in_set = |set: &str| labels(&json!({ "multicluster.x-k8s.io/clusterset": set }));
+    let empty = in_set("");
     assert_eq!(plan(&fleet, &edited(&empty)), nothing());
 
     // A cluster with a set has its name.
-    let repair =
-        json!({ "metadata": { "labels": { "multicluster.x-k8s.io/clusterset": "prod" } } });
     let ProfilePlan { action, .. } = plan(&granted(&json!({})), &edited(&empty));
-    assert_eq!(action, ProfileAction::Patch(version(), repair));
+    assert_eq!(action, ProfileAction::Patch(version(), in_set("prod")));
 }
 
 #[test]
 fn labels_on_the_allow_list_come_and_go_with_the_cluster_and_others_stay() {
     let propagated_labels = "region, team.example.com/*".parse().unwrap();
     let settings = ProjectionSettings { propagated_labels, ..ProjectionSettings::default() };
-    let labels = json!({ "metadata": { "labels": { "region": "eu", "team.example.com/a": "", "env": "x" } } });
+    let of_cluster = labels(&json!({ "region": "eu", "team.example.com/a": "", "env": "x" }));
     let key = key("team", "c1");
-    let profile = settle_projection(&granted(&labels), &key, &settings, None).object.unwrap();
+    let profile = settle_projection(&granted(&of_cluster), &key, &settings, None).object.unwrap();
     let shown = &profile["metadata"]["labels"];
     assert_eq!((&shown["region"], &shown["team.example.com/a"]), (&json!("eu"), &json!("")));
     assert_eq!(shown.as_object().unwrap().len(), 6, "{shown}");
 
-    let labelled = with(
-        profile,
-        &json!({ "metadata": { "labels": { "env": "y", "team.example.com/b": "z" } } }),
-    );
-    let moved = granted(&json!({ "metadata": { "labels": { "region": "us" } } }));
-    let ProfilePlan { action: ProfileAction::Patch(_, patch), .. } =
-        projection_of(&moved, &key, &settings, Some(&labelled))
-    else {
-        panic!("no repair")
-    };
+    let labelled = with(profile, &labels(&json!({ "env": "y", "team.example.com/b": "z" })));
+    let moved = granted(&labels(&json!({ "region": "us" })));
+    let plan = projection_of(&moved, &key, &settings, Some(&labelled));
     let repair = json!({ "region": "us", "team.example.com/a": null, "team.example.com/b": null });
-    assert_eq!(patch, json!({ "metadata": { "labels": repair } }));
+    assert_eq!(plan, only(ProfileAction::Patch(version(), labels(&repair))));
 }
 
 #[test]
@@ -299,36 +258,27 @@ fn the_labels_that_join_the_hubs_objects_never_come_from_the_cluster() {
     let everything = by_labels("all", &json!({}));
     let fleet = fleet([cluster("c1", &labels), everything, binding("team", "all")]);
     let profile = settle_projection(&fleet, &key("team", "c1"), &settings, None).object.unwrap();
-    assert_eq!(
-        profile["metadata"]["labels"],
-        json!({
-            "x-k8s.io/cluster-manager": "open-cluster-management",
-            "open-cluster-management.io/cluster-name": "c1",
-            "multicluster.x-k8s.io/inventory-member-id": "c1",
-        })
-    );
+    let without_set = with(every_label(), &json!({ "multicluster.x-k8s.io/clusterset": null }));
+    assert_eq!(profile["metadata"]["labels"], without_set);
 }
 
 #[test]
 fn a_refused_profile_that_label_and_spec_do_not_both_name_ours_is_left_alone_and_noted() {
-    let label =
-        |value: Value| json!({ "metadata": { "labels": { "x-k8s.io/cluster-manager": value } } });
+    let label = |value: Value| labels(&json!({ "x-k8s.io/cluster-manager": value }));
+    let nameless = json!({ "clusterManager": { "name": "" } });
     let manager = |name: Value| json!({ "spec": { "clusterManager": { "name": name } } });
     let (unlabelled, foreign) = (Some(Reason::UnlabelledProfile), Some(Reason::ForeignProfile));
     for (edit, noted) in [
         (label(json!(null)), unlabelled),
         (label(json!("other")), unlabelled),
-        (json!({ "metadata": { "labels": null } }), unlabelled),
+        (labels(&json!(null)), unlabelled),
         // Our label, and no manager.
         (manager(json!("")), foreign),
         (manager(json!(null)), foreign),
         (manager(json!(7)), foreign),
         (json!({ "spec": null }), foreign),
         (manager(json!("other")), None),
-        (
-            json!({ "spec": { "clusterManager": { "name": "" } }, "metadata": { "labels": null } }),
-            None,
-        ),
+        (json!({ "spec": nameless, "metadata": { "labels": null } }), None),
         (json!({ "spec": null, "metadata": { "labels": null } }), None),
     ] {
         let ProfilePlan { action, findings } = plan(&refused(), &edited(&edit));
@@ -336,7 +286,7 @@ fn a_refused_profile_that_label_and_spec_do_not_both_name_ours_is_left_alone_and
         assert_eq!(reasons(&findings), Vec::from_iter(noted), "{edit}");
     }
     let ours = plan(&refused(), &edited(&json!({ "spec": { "displayName": "by hand" } })));
-    assert_eq!(ours, ProfilePlan { action: ProfileAction::Delete(version()), findings: vec![] });
+    assert_eq!(ours, only(ProfileAction::Delete(version())));
 }
 
 #[test]
@@ -367,11 +317,8 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
     let ProfilePlan { action, findings } = plan(&granted(&json!({})), &edited(&held));
     assert_eq!(action, ProfileAction::Nothing);
     assert_eq!(reasons(&findings), [Reason::ProfileTerminating]);
-    assert!(
-        findings[0].message.contains("argocd.example.com/a, sveltos.example.com/b"),
-        "{}",
-        findings[0].message
-    );
+    let message = &findings[0].message;
+    assert!(message.contains("argocd.example.com/a, sveltos.example.com/b"), "{message}");
 
     let going = json!({ "metadata": { "deletionTimestamp": NOON } });
     assert_eq!(plan(&granted(&json!({})), &edited(&going)), nothing(), "nobody holds it");
@@ -386,13 +333,8 @@ fn a_profile_that_is_being_deleted_is_reported_with_its_finalizers_and_left_alon
 #[test]
 fn a_profile_under_an_unknown_grant_is_kept_true() {
     let newer = json!({ "status": { "version": { "kubernetes": "v1.37.0" } } });
-    assert_eq!(
-        plan(&unknown(&newer), &settled(&json!({}))),
-        ProfilePlan {
-            action: ProfileAction::PatchStatus(version(), newer.clone()),
-            findings: vec![]
-        }
-    );
+    let patch = only(ProfileAction::PatchStatus(version(), newer.clone()));
+    assert_eq!(plan(&unknown(&newer), &settled(&json!({}))), patch);
     assert_eq!(plan(&unknown(&newer), &settled(&newer)), nothing());
 }
 
@@ -409,11 +351,8 @@ fn a_profile_of_a_cluster_that_cannot_be_read_keeps_its_status() {
         assert_eq!(plan(&fleet, &renamed).action, ProfileAction::Patch(version(), repair));
     }
     let fleet = fleet([unread(), exclusive("prod")]);
-    assert_eq!(
-        plan(&fleet, &settled(&json!({}))).action,
-        ProfileAction::Delete(version()),
-        "it is refused"
-    );
+    let deleted = only(ProfileAction::Delete(version()));
+    assert_eq!(plan(&fleet, &settled(&json!({}))), deleted, "it is refused");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What follows from TLS handshakes with the published server: for replaced anchors, for the host, and for people.
 
 use hub_core::access::{
-    AccessIndex, AccessSource, AnchorChange, AnchorReader, Known, Overlap, OverlapEnd, Presented,
+    AccessIndex, AccessSource, AnchorReader, Known, Overlap, OverlapEnd, Presented,
     PublishedServer, ServerState, Sighting,
 };
 use hub_core::endpoint::ServerAddress;
@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::access::{
-    ECDSA, EXPIRED, NAME, RSA, anchors, bundle, home, key, of_cluster, published, ready,
+    ECDSA, EXPIRED, NAME, RSA, anchors, bundle, home, key, of_cluster, published, ready, replaced,
 };
 
 const BOTH: [&str; 2] = ["cluster-proxy-addon-user.proxy", "cluster-proxy-addon-user.proxy.svc"];
@@ -50,10 +50,8 @@ fn host(index: &AccessIndex) -> String {
 /// An index whose anchor RSA was replaced by ECDSA, and the identifier of the overlap.
 fn overlapping() -> (AccessIndex, Overlap) {
     let mut index = ready(&[RSA]);
-    match index.set_anchors(index.place(), Ok(bundle(&[ECDSA]))) {
-        AnchorChange::Overlapping(overlap) => (index, overlap),
-        other => panic!("{other:?}"),
-    }
+    let overlap = replaced(&mut index, &[ECDSA]);
+    (index, overlap)
 }
 
 #[test]
@@ -77,6 +75,7 @@ fn a_check_is_in_order_if_a_current_anchor_verifies_a_certificate_that_names_the
 #[test]
 fn an_overlap_ends_in_time_unless_the_server_was_seen_with_the_old_certificate() {
     let (old, new) = (presents(&[RSA], &BOTH), presents(&[ECDSA], &BOTH));
+    let one_of_two_replicas = [vec![new.clone(); 9], vec![old.clone()], vec![new.clone(); 9]];
     for (during, end) in [
         (vec![], OverlapEnd::Ended),
         (vec![unreachable(), unreachable()], OverlapEnd::Ended),
@@ -84,11 +83,7 @@ fn an_overlap_ends_in_time_unless_the_server_was_seen_with_the_old_certificate()
         (vec![new.clone(); 9], OverlapEnd::Ended),
         (vec![old.clone()], OverlapEnd::Extended),
         (vec![old.clone(), unreachable()], OverlapEnd::Extended),
-        // One of two replicas.
-        (
-            [vec![new.clone(); 9], vec![old.clone()], vec![new.clone(); 9]].concat(),
-            OverlapEnd::Extended,
-        ),
+        (one_of_two_replicas.concat(), OverlapEnd::Extended),
         (vec![new.clone(); 10], OverlapEnd::Over),
     ] {
         let (mut index, overlap) = overlapping();
@@ -109,10 +104,7 @@ fn an_overlap_ends_in_time_unless_the_server_was_seen_with_the_old_certificate()
 #[test]
 fn only_the_anchor_of_the_certificate_that_was_seen_stays() {
     let mut index = ready(&[RSA, EXPIRED]);
-    let AnchorChange::Overlapping(overlap) = index.set_anchors(index.place(), Ok(bundle(&[ECDSA])))
-    else {
-        panic!("nothing overlaps")
-    };
+    let overlap = replaced(&mut index, &[ECDSA]);
     sees(&mut index, &presents(&[RSA], &BOTH));
     assert_eq!(index.end_overlap(overlap), OverlapEnd::Extended);
     assert_eq!(anchors(&index, "c1"), bundle(&[RSA, ECDSA]));
@@ -136,19 +128,13 @@ fn an_old_certificate_is_reported_after_the_overlap_with_what_to_restart() {
     index.end_overlap(overlap);
     let finding = index.server_finding().unwrap();
     assert_eq!(finding.reason, Reason::OldServerCertificate);
-    assert!(
-        finding.message.contains(
-            "kubectl --namespace proxy rollout restart deployment cluster-proxy-addon-user"
-        ),
-        "{finding:?}"
-    );
+    let restart = "kubectl --namespace proxy rollout restart deployment cluster-proxy-addon-user";
+    assert!(finding.message.contains(restart), "{finding:?}");
     // One of two replicas was restarted.
     for _ in 0..9 {
         sees(&mut index, &presents(&[ECDSA], &BOTH));
-        assert_eq!(
-            (index.server_finding(), state(&index)),
-            (Some(finding.clone()), ServerState::OldCertificate)
-        );
+        assert_eq!(index.server_finding().as_ref(), Some(&finding));
+        assert_eq!(state(&index), ServerState::OldCertificate);
     }
     sees(&mut index, &presents(&[ECDSA], &BOTH));
     assert_eq!((index.server_finding(), state(&index)), (None, ServerState::Ok));
@@ -193,22 +179,15 @@ fn a_handshake_with_another_server_or_by_other_anchors_changes_nothing() {
 fn the_published_host_is_one_that_the_serving_certificate_names() {
     let names =
         |names: &[&str]| Some(names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+    let [short, svc] = BOTH;
+    let whole = "cluster-proxy-addon-user.proxy.svc.cluster.local";
     for (certificate, expected) in [
-        (names(&BOTH), "cluster-proxy-addon-user.proxy"),
-        (
-            names(&[
-                "cluster-proxy-addon-user.proxy.svc",
-                "cluster-proxy-addon-user.proxy.svc.cluster.local",
-            ]),
-            "cluster-proxy-addon-user.proxy.svc",
-        ),
-        (names(&["*.proxy.svc"]), "cluster-proxy-addon-user.proxy.svc"),
-        (names(&["proxy.example"]), "cluster-proxy-addon-user.proxy"),
-        (
-            names(&["a.cluster-proxy-addon-user.proxy.svc", "cluster-proxy-addon-user"]),
-            "cluster-proxy-addon-user.proxy",
-        ),
-        (None, "cluster-proxy-addon-user.proxy"),
+        (names(&BOTH), short),
+        (names(&[svc, whole]), svc),
+        (names(&["*.proxy.svc"]), svc),
+        (names(&["proxy.example"]), short),
+        (names(&[&format!("a.{svc}"), "cluster-proxy-addon-user"]), short),
+        (None, short),
     ] {
         let mut index = ready(&[RSA]);
         index.set_serving_names(index.place(), certificate.clone());
@@ -224,10 +203,8 @@ fn where_the_serving_certificate_is_not_read_a_handshake_shows_the_host() {
     let mut index = ready(&[RSA]);
     assert_eq!(host(&index), "cluster-proxy-addon-user.proxy");
     assert!(sees(&mut index, &svc), "profiles change");
-    assert_eq!(
-        (host(&index), state(&index)),
-        ("cluster-proxy-addon-user.proxy.svc".to_owned(), ServerState::Ok)
-    );
+    assert_eq!(host(&index), "cluster-proxy-addon-user.proxy.svc");
+    assert_eq!(state(&index), ServerState::Ok);
     assert!(!sees(&mut index, &svc) && !sees(&mut index, &unreachable()), "nothing new");
     assert_eq!(host(&index), "cluster-proxy-addon-user.proxy.svc");
 

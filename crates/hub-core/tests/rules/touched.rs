@@ -7,7 +7,8 @@ use hub_core::fleet::{Fleet, Touched};
 use serde_json::{Value, json};
 
 use crate::support::{
-    arrive, binding, broken, condition, exclusive, fleet, leave, member, unreadable, with,
+    arrive, binding, broken, condition, exclusive, fleet, granting_all, leave, member, unreadable,
+    with,
 };
 
 /// Every decision in these namespaces.
@@ -22,12 +23,7 @@ fn c1() -> Touched {
 
 /// A fleet with one cluster in a set that two namespaces bind.
 fn prod() -> Fleet {
-    fleet([
-        member("c1", "prod"),
-        exclusive("prod"),
-        binding("team", "prod"),
-        binding("ops", "prod"),
-    ])
+    granting_all([member("c1", "prod"), binding("ops", "prod")])
 }
 
 /// What it touches when the object changes by this merge patch, in a fleet that has the object.
@@ -104,10 +100,8 @@ fn a_binding_touches_its_own_namespace() {
     let mut fleet = prod();
     let team = namespaces(&["team"]);
     assert_eq!(arrive(&mut fleet, &binding("team", "dev")), team);
-    assert_eq!(
-        arrive(&mut fleet, &with(binding("team", "prod"), &json!({ "status": null }))),
-        team
-    );
+    let unbound = with(binding("team", "prod"), &json!({ "status": null }));
+    assert_eq!(arrive(&mut fleet, &unbound), team);
     assert_eq!(arrive(&mut fleet, &binding("team", "prod")), team);
     assert_eq!(arrive(&mut fleet, &unreadable(binding("team", "prod"))), team);
     assert_eq!(arrive(&mut fleet, &unreadable(binding("team", "prod"))), Touched::Nothing);
@@ -118,13 +112,11 @@ fn a_binding_touches_its_own_namespace() {
 
 #[test]
 fn a_bindings_other_conditions_and_what_bound_says_beside_true_touch_nothing() {
-    for conditions in [
-        json!([condition("Bound", "True", "AnotherReason")]),
-        json!([
-            condition("Ready", "False", "NotYet"),
-            condition("Bound", "True", "ClusterSetBound")
-        ]),
-    ] {
+    let bound = |reason: &str| condition("Bound", "True", reason);
+    let not_ready = condition("Ready", "False", "NotYet");
+    for conditions in
+        [json!([bound("AnotherReason")]), json!([not_ready, bound("ClusterSetBound")])]
+    {
         let patch = json!({ "status": { "conditions": conditions } });
         assert_eq!(change(&binding("team", "prod"), &patch), Touched::Nothing, "{patch}");
     }

@@ -42,11 +42,7 @@ fn names_in(bundle: &TrustBundle) -> Vec<&'static str> {
     let published = bundle.pem().to_string();
     let named: Vec<_> =
         CERTIFICATES.iter().filter(|(_, pem)| published.contains(pem.trim())).collect();
-    assert_eq!(
-        bundle.anchors().count(),
-        named.len(),
-        "a certificate that nobody knows: {published}"
-    );
+    assert_eq!(bundle.anchors().count(), named.len(), "not every one is known: {published}");
     named.into_iter().map(|(name, _)| *name).collect()
 }
 
@@ -56,23 +52,15 @@ fn anchors_of(names: &[&str]) -> Result<Vec<&'static str>, TrustError> {
 
 #[test]
 fn of_a_chain_the_authorities_are_published_and_never_the_leaf() {
+    let root_and_intermediate = &["ecdsa-root", "ecdsa-intermediate"][..];
     for (names, anchors) in [
         (&["rsa-leaf", "rsa-root"][..], &["rsa-root"][..]),
-        (
-            &["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"],
-            &["ecdsa-root", "ecdsa-intermediate"],
-        ),
+        (&["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"], root_and_intermediate),
         (&["ecdsa-leaf", "ecdsa-intermediate"], &["ecdsa-intermediate"]),
         // Odd orders: what a certificate is, its own fields say and not its place.
         (&["rsa-root", "rsa-leaf"], &["rsa-root"]),
-        (
-            &["ecdsa-root", "ecdsa-leaf", "ecdsa-intermediate"],
-            &["ecdsa-root", "ecdsa-intermediate"],
-        ),
-        (
-            &["ecdsa-intermediate", "ecdsa-root", "ecdsa-leaf"],
-            &["ecdsa-root", "ecdsa-intermediate"],
-        ),
+        (&["ecdsa-root", "ecdsa-leaf", "ecdsa-intermediate"], root_and_intermediate),
+        (&["ecdsa-intermediate", "ecdsa-root", "ecdsa-leaf"], root_and_intermediate),
         // A root and the same key signed by another one are two anchors.
         (
             &["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root-by-rsa", "ecdsa-root"],
@@ -125,20 +113,14 @@ fn a_leaf_without_its_issuer_is_an_error() {
 
 #[test]
 fn the_text_is_a_function_of_the_set_of_anchors() {
-    let one = TrustBundle::from_pem(
-        chain(&["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"]).as_bytes(),
-    );
-    let other = TrustBundle::from_pem(
-        chain(&["ecdsa-root", "ecdsa-intermediate", "ecdsa-root", "ecdsa-root", "ecdsa-leaf"])
-            .as_bytes(),
-    );
+    let read = |names: &[&str]| TrustBundle::from_pem(chain(names).as_bytes()).unwrap();
+    let one = read(&["ecdsa-leaf", "ecdsa-intermediate", "ecdsa-root"]);
+    let other =
+        read(&["ecdsa-root", "ecdsa-intermediate", "ecdsa-root", "ecdsa-root", "ecdsa-leaf"]);
     assert_eq!(one, other);
-    let text = one.unwrap().pem().to_string();
-    assert_eq!(
-        text.matches("-----BEGIN CERTIFICATE-----\n").count(),
-        2,
-        "each anchor once: {text}"
-    );
+    let text = one.pem().to_string();
+    let count = text.matches("-----BEGIN CERTIFICATE-----\n").count();
+    assert_eq!(count, 2, "each anchor once: {text}");
     assert!(text.ends_with("-----END CERTIFICATE-----\n") && !text.contains('\r'), "{text:?}");
     let again = TrustBundle::from_published(text.as_bytes()).unwrap();
     assert_eq!(**again.pem(), *text, "what was published reads as what it is");
@@ -150,13 +132,11 @@ fn text_around_the_blocks_is_skipped() {
     let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n\
                -----END PRIVATE KEY-----\n";
     let wanted = TrustBundle::from_pem(root.as_bytes()).unwrap();
+    let printed = format!("Certificate:\n    Version: 3 (0x2)\n{root}\n# the end\n");
     for (what, text) in [
         ("line ends of Windows", root.replace('\n', "\r\n")),
         ("no newline at the end", root.trim_end().to_owned()),
-        (
-            "a printed certificate",
-            format!("Certificate:\n    Version: 3 (0x2)\n{root}\n# the end\n"),
-        ),
+        ("a printed certificate", printed),
         ("a key before it", format!("{key}{root}")),
         ("a key behind it", format!("{root}{key}")),
         ("blank lines", format!("\n\n{root}\n\n")),
@@ -171,14 +151,10 @@ fn text_around_the_blocks_is_skipped() {
 #[test]
 fn bytes_without_a_certificate_are_an_error_and_never_an_empty_bundle() {
     let key = "-----BEGIN PRIVATE KEY-----\nMC4CAQA=\n-----END PRIVATE KEY-----\n";
-    let request =
-        "-----BEGIN CERTIFICATE REQUEST-----\nMC4CAQA=\n-----END CERTIFICATE REQUEST-----\n";
-    for text in ["", " \n\t\n", "garbage", "no CERTIFICATE here", key, request] {
-        assert_eq!(
-            TrustBundle::from_pem(text.as_bytes()),
-            Err(TrustError::NoCertificate),
-            "{text:?}"
-        );
+    let request = key.replace("PRIVATE KEY", "CERTIFICATE REQUEST");
+    for text in ["", " \n\t\n", "garbage", "no CERTIFICATE here", key, &request] {
+        let read = TrustBundle::from_pem(text.as_bytes());
+        assert_eq!(read, Err(TrustError::NoCertificate), "{text:?}");
         assert!(TrustBundle::from_published(text.as_bytes()).is_err(), "{text:?}");
     }
 }
@@ -188,9 +164,8 @@ fn broken_certificates_are_an_error_even_beside_a_good_one() {
     let root = pem("rsa-root");
     let middle = root.len() / 2;
     let half = &root[..middle];
-    let block = |content: &str| {
-        format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
-    };
+    let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+    let block = |content: &str| format!("{begin}\n{content}\n{end}\n");
     let in_der = root.lines().filter(|line| !line.starts_with('-')).collect::<String>();
     for (what, broken) in [
         ("cut off", half.to_owned()),
@@ -200,17 +175,12 @@ fn broken_certificates_are_an_error_even_beside_a_good_one() {
         ("a certificate cut short", block(&in_der[..200])),
         ("ends as something else", root.replace("END CERTIFICATE", "END PRIVATE KEY")),
     ] {
-        for text in
-            [broken.clone(), format!("{}{broken}", pem("ecdsa-root")), format!("{broken}{root}")]
-        {
+        let after_another = format!("{}{broken}", pem("ecdsa-root"));
+        for text in [broken.clone(), after_another, format!("{broken}{root}")] {
+            use TrustError::{MalformedCertificate, MalformedPem};
             let error = TrustBundle::from_pem(text.as_bytes()).expect_err(what);
-            assert!(
-                matches!(
-                    error,
-                    TrustError::MalformedPem(_) | TrustError::MalformedCertificate { .. }
-                ),
-                "{what}: {error}"
-            );
+            let is_malformed = matches!(error, MalformedPem(_) | MalformedCertificate { .. });
+            assert!(is_malformed, "{what}: {error}");
             assert!(TrustBundle::from_published(text.as_bytes()).is_err(), "{what}");
         }
     }

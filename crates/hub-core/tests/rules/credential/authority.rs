@@ -73,25 +73,20 @@ fn a_profile_that_was_created_manually_grants_nothing_whatever_its_labels() {
         world.arrive(&forged);
         world.settle();
         assert_eq!(world.secrets.keys().collect::<Vec<_>>(), [&scene_key()]);
-        assert_eq!(
-            world.state(&secret_key("mallory", "c1-kueue"), &account_key("c1", "kueue")),
-            Some(State::NotGranted)
-        );
+        let key = secret_key("mallory", "c1-kueue");
+        assert_eq!(world.state(&key, &account_key("c1", "kueue")), Some(State::NotGranted));
     }
 }
 
 #[test]
 fn only_the_label_value_true_asks() {
-    for value in ["True", "TRUE", "1", "yes", "", "false", " true"] {
-        let label = json!({ "metadata": { "labels": { SYNC_TO_CLUSTER_PROFILE: value } } });
-        let world = World::of(scene_with("ManagedServiceAccount", &label));
-        assert_eq!(state(&world), State::NotAsked, "{value:?}");
+    let values = ["True", "TRUE", "1", "yes", "", "false", " true"];
+    let labels = values.map(|value| json!({ SYNC_TO_CLUSTER_PROFILE: value }));
+    for labels in labels.into_iter().chain([json!(null)]) {
+        let patch = json!({ "metadata": { "labels": labels } });
+        let world = World::of(scene_with("ManagedServiceAccount", &patch));
+        assert_eq!(state(&world), State::NotAsked, "{labels}");
     }
-    let unlabelled = json!({ "metadata": { "labels": null } });
-    assert_eq!(
-        state(&World::of(scene_with("ManagedServiceAccount", &unlabelled))),
-        State::NotAsked
-    );
 }
 
 #[test]
@@ -182,10 +177,8 @@ fn a_profile_that_does_not_name_our_manager_never_becomes_the_owner_of_a_copy_an
     let stripped = json!({ "metadata": { "labels": null } });
     let unreadable = json!({ "spec": null });
     for nameless in [stripped, unreadable] {
-        assert_eq!(
-            state(&World::of(scene_with("ClusterProfile", &nameless))),
-            State::ForeignProfile
-        );
+        let world = World::of(scene_with("ClusterProfile", &nameless));
+        assert_eq!(state(&world), State::ForeignProfile);
         let mut world = World::settled_scene();
         let nameless = with(profile("team", "c1"), &nameless);
         world.arrive(&nameless);
@@ -229,6 +222,9 @@ fn which_namespaces_are_protected_can_be_configured() {
     assert_eq!(state(&World::set_up(settings, scene())), State::ProtectedNamespace);
 }
 
+const OLD: Option<&str> = Some("2026-01-01T00:00:00Z");
+const NEW: Option<&str> = Some("2026-02-01T00:00:00Z");
+
 /// The scene where the cluster was created, the account created and the token written at these times.
 fn at(
     cluster: Option<&str>,
@@ -239,13 +235,10 @@ fn at(
     let fields = json!({ "f:data": { ".": {}, "f:token": {} } });
     let entry = |time| json!({ "manager": "agent", "operation": "Update", "time": time, "fieldsV1": fields });
     let managed = json!({ "metadata": { "creationTimestamp": created, "managedFields": written.map(|time| [entry(time)]) } });
+    let created = |time| json!({ "metadata": { "creationTimestamp": time } });
     let edit = |object: Value| match object["kind"].as_str() {
-        Some("ManagedCluster") => {
-            with(object, &json!({ "metadata": { "creationTimestamp": cluster } }))
-        }
-        Some("ManagedServiceAccount") => {
-            with(object, &json!({ "metadata": { "creationTimestamp": account } }))
-        }
+        Some("ManagedCluster") => with(object, &created(cluster)),
+        Some("ManagedServiceAccount") => with(object, &created(account)),
         Some("Secret") => with(object, &managed),
         _ => object,
     };
@@ -255,8 +248,6 @@ fn at(
 #[test]
 fn a_token_that_was_reported_before_its_cluster_was_created_is_not_synced_until_it_is_reported_again()
  {
-    const OLD: Option<&str> = Some("2026-01-01T00:00:00Z");
-    const NEW: Option<&str> = Some("2026-02-01T00:00:00Z");
     const LATER: Option<&str> = Some("2026-02-01T00:00:01Z");
     for (what, objects, expected) in [
         ("inherited", at(NEW, OLD, OLD, OLD), State::EarlierToken),
@@ -271,23 +262,15 @@ fn a_token_that_was_reported_before_its_cluster_was_created_is_not_synced_until_
         assert_eq!(state(&World::of(objects)), expected, "{what}");
     }
     let settings = SyncSettings { trust_restored: true, ..SyncSettings::default() };
-    assert_eq!(
-        state(&World::set_up(settings, at(NEW, OLD, OLD, OLD))),
-        State::Synced,
-        "from a backup"
-    );
+    let from_backup = World::set_up(settings, at(NEW, OLD, OLD, OLD));
+    assert_eq!(state(&from_backup), State::Synced);
 }
 
 #[test]
 fn a_change_of_a_label_does_not_make_a_token_younger() {
     let fields = json!({ "f:metadata": { "f:labels": { "f:x": {} } } });
     let entry = json!({ "manager": "kubectl-label", "operation": "Update", "time": "2026-03-01T00:00:00Z", "fieldsV1": fields });
-    let mut objects = at(
-        Some("2026-02-01T00:00:00Z"),
-        Some("2026-01-01T00:00:00Z"),
-        Some("2026-01-01T00:00:00Z"),
-        None,
-    );
+    let mut objects = at(NEW, OLD, OLD, None);
     for object in objects.iter_mut().filter(|object| object["kind"] == "Secret") {
         object["metadata"]["managedFields"] = json!([entry]);
     }

@@ -19,7 +19,7 @@ use crate::support::arbitrary_credentials::{Change, Hub, accounts, change, hub, 
 use crate::support::credential::{
     Arrival, World, account, account_key, names, profile, scene, scene_key, secret_key, token,
 };
-use crate::support::{NOON, binding, by_labels, cases, key, member, with};
+use crate::support::{IN_SET, NOON, binding, by_labels, cases, key, member, with};
 
 /// The actions and findings of a plan, without the state of accounts that do not opt in.
 type Told = (CopyAction, Vec<Finding>, Vec<(AccountKey, State)>);
@@ -203,20 +203,14 @@ fn what_no_plan_reads_of_an_account_changes_nothing() {
         json!({ "status": { "expirationTimestamp": NOON } }),
     ];
     for patch in same {
-        assert_eq!(
-            world.arrive(&with(account("c1", "kueue"), &patch)),
-            Arrival::Changes(false),
-            "{patch}"
-        );
+        let arrival = world.arrive(&with(account("c1", "kueue"), &patch));
+        assert_eq!(arrival, Arrival::Changes(false), "{patch}");
         world.arrive(&account("c1", "kueue"));
     }
     for object in [token("c1", "kueue"), profile("team", "c1")] {
         let patch = json!({ "metadata": { "annotations": { "example.com/note": "x" }, "resourceVersion": "9" } });
-        assert_eq!(
-            world.arrive(&with(object.clone(), &patch)),
-            Arrival::Changes(false),
-            "{object}"
-        );
+        let arrival = world.arrive(&with(object.clone(), &patch));
+        assert_eq!(arrival, Arrival::Changes(false), "{object}");
     }
 }
 
@@ -232,10 +226,8 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
     let (named, accounts) = world.index.concerned(&world.fleet, &Touched::Cluster("c1".into()));
     assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_key()]);
     assert_eq!(accounts, [account_key("c1", "kueue")].into());
-    assert_eq!(
-        world.index.concerned(&world.fleet, &Touched::Nothing),
-        (BTreeSet::new(), BTreeSet::new())
-    );
+    let nothing = world.index.concerned(&world.fleet, &Touched::Nothing);
+    assert_eq!(nothing, (BTreeSet::new(), BTreeSet::new()));
     let keys = world.index.keys_of(&world.fleet, &account_key("c2", "kueue"));
     assert!(keys.iter().all(|named| *named == secret_key("team", "c2-kueue")), "{keys:?}");
 }
@@ -243,15 +235,9 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
 #[test]
 fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_account_that_shares_it()
  {
-    let mut world = World::of([
-        member("a", "prod"),
-        member("a-b", "prod"),
-        by_labels(
-            "prod",
-            &json!({ "matchLabels": { "cluster.open-cluster-management.io/clusterset": "prod" } }),
-        ),
-        binding("team", "prod"),
-    ]);
+    let set = by_labels("prod", &json!({ "matchLabels": { IN_SET: "prod" } }));
+    let clusters = [member("a", "prod"), member("a-b", "prod")];
+    let mut world = World::of(clusters.into_iter().chain([set, binding("team", "prod")]));
     for (cluster, name) in [("a", "b-c"), ("a-b", "c")] {
         world.arrive(&account(cluster, name));
         world.arrive(&token(cluster, name));

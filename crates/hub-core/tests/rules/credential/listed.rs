@@ -15,12 +15,10 @@ use crate::support::{binding, key};
 /// every namespace has a watch of its own.
 fn watched_by_name() -> World {
     let mut world = World::unlisted(SyncSettings::default(), scene());
-    for object in [
-        account("c1", "argocd"),
-        token("c1", "argocd"),
-        binding("ops", "prod"),
-        profile("ops", "c1"),
-    ] {
+    for object in [account("c1", "argocd"), token("c1", "argocd")] {
+        world.arrive(&object);
+    }
+    for object in [binding("ops", "prod"), profile("ops", "c1")] {
         world.arrive(&object);
     }
     world.index.set_accounts_read(true);
@@ -55,10 +53,8 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
     assert_eq!(world.next(), CopyAction::Nothing);
     assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
-    assert!(
-        world.index.listed_sources.set(Some(&"kueue".into()), true),
-        "the new list shows that there is no token"
-    );
+    // The new list shows that there is no token.
+    assert!(world.index.listed_sources.set(Some(&"kueue".into()), true));
     assert_eq!(state(&world, "team", "kueue"), State::NoToken);
 }
 

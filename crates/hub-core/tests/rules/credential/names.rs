@@ -40,6 +40,15 @@ fn neighbours() -> World {
     World::of(neighbourhood())
 }
 
+/// The hub with the first account, which has the copy, and then the second.
+fn one_after_the_other(first: (&str, &str), second: (&str, &str)) -> World {
+    let mut world = neighbours();
+    arrive(&mut world, first);
+    world.settle();
+    arrive(&mut world, second);
+    world
+}
+
 fn arrive(world: &mut World, (cluster, name): (&str, &str)) {
     world.arrive(&account(cluster, name));
     world.arrive(&token(cluster, name));
@@ -76,10 +85,8 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
         assert_eq!(states.len(), 2);
         assert!(states.contains(&(key(first), State::Synced)), "{states:?}");
         assert!(states.contains(&(key(second), State::NameTaken)), "{states:?}");
-        assert_eq!(
-            findings.iter().map(|note| note.reason).collect::<Vec<_>>(),
-            [Reason::CopyNameTaken]
-        );
+        let reasons: Vec<_> = findings.iter().map(|note| note.reason).collect();
+        assert_eq!(reasons, [Reason::CopyNameTaken]);
         for told in [key(first), key(second)] {
             assert!(findings[0].message.contains(&told.to_string()), "{findings:?}");
         }
@@ -91,10 +98,7 @@ fn the_first_stays_and_the_second_is_refused_and_reported_in_either_order() {
 #[test]
 fn a_write_that_is_refused_is_the_state_of_the_account_whose_copy_it_is() {
     for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
-        let mut world = neighbours();
-        arrive(&mut world, first);
-        world.settle();
-        arrive(&mut world, second);
+        let mut world = one_after_the_other(first, second);
         world.edit(&shared(), &json!({ "data": { "token": null } }));
         world.index.set_refused(&shared(), Some(Refused::Write));
         let states = world.plan(&shared()).states;
@@ -154,10 +158,7 @@ fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
 fn a_copy_that_was_stripped_of_its_record_stays_that_of_the_account_it_was_made_for() {
     let stripped = json!({ "metadata": { "annotations": null, "ownerReferences": null } });
     for (first, second) in [(FIRST, SECOND), (SECOND, FIRST)] {
-        let mut world = neighbours();
-        arrive(&mut world, first);
-        world.settle();
-        arrive(&mut world, second);
+        let mut world = one_after_the_other(first, second);
         world.edit(&shared(), &stripped);
         world.settle();
         assert_eq!(held_by(&world), Some(first));
@@ -171,10 +172,7 @@ fn a_copy_that_was_stripped_of_its_record_stays_that_of_the_account_it_was_made_
 
 #[test]
 fn a_copy_that_was_stripped_of_its_record_is_deleted_if_its_account_may_not_have_it() {
-    let mut world = neighbours();
-    arrive(&mut world, FIRST);
-    world.settle();
-    arrive(&mut world, SECOND);
+    let mut world = one_after_the_other(FIRST, SECOND);
     world.edit(&shared(), &json!({ "metadata": { "annotations": null } }));
     world.leave(&token(FIRST.0, FIRST.1));
     // Of the other little is known, but it is not the other's copy.

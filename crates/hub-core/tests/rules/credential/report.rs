@@ -47,13 +47,10 @@ fn an_account_that_does_not_opt_in_has_no_report() {
 
 #[test]
 fn an_account_without_copies_reports_the_reason() {
+    let no_binding = "no ManagedClusterSetBinding grants";
     for (objects, reason, text) in [
-        (
-            scene_without("ManagedClusterSetBinding"),
-            "NotGranted",
-            "no ManagedClusterSetBinding grants",
-        ),
-        (scene_without("ManagedCluster"), "NotGranted", "no ManagedClusterSetBinding grants"),
+        (scene_without("ManagedClusterSetBinding"), "NotGranted", no_binding),
+        (scene_without("ManagedCluster"), "NotGranted", no_binding),
         (annotated(""), "OutOfScope", "the annotation contains no namespace"),
         (annotated("*"), "OutOfScope", r#"not valid namespace names: "*""#),
         (annotated("ops"), "NotGranted", "ops: no ManagedClusterSetBinding grants the cluster"),
@@ -73,10 +70,8 @@ fn an_account_that_names_a_namespace_expects_a_copy_there_and_one_that_names_non
  {
     let mut world = World::of(annotated("team,ops,nobody"));
     world.arrive(&binding("ops", "other"));
-    assert_eq!(
-        told(&world).unwrap().message,
-        "nobody, ops: no ManagedClusterSetBinding grants the cluster"
-    );
+    let message = told(&world).unwrap().message;
+    assert_eq!(message, "nobody, ops: no ManagedClusterSetBinding grants the cluster");
     let mut world = World::of(scene());
     world.arrive(&binding("ops", "other"));
     assert_eq!(told(&world), None);
@@ -89,10 +84,8 @@ fn a_namespace_whose_secrets_cannot_be_read_is_reported_and_affects_no_other() {
     world.index.set_accounts_read(true);
     world.index.listed_sources.set(None, true);
     world.index.listed_copies.set(Some(&"ops".into()), true);
-    assert_eq!(
-        told(&world).unwrap().message,
-        format!("team: {}. ops: {}", State::CopiesUnknown, State::NoProfile)
-    );
+    let message = format!("team: {}. ops: {}", State::CopiesUnknown, State::NoProfile);
+    assert_eq!(told(&world).unwrap().message, message);
 }
 
 #[test]
@@ -136,17 +129,10 @@ fn several_problems_are_reported_in_a_fixed_order_and_the_first_is_the_reason() 
     world.arrive(&profile("lab", "c1"));
     let Report { reason, message, .. } = told(&world).unwrap();
     assert_eq!(reason, "NotGranted");
-    let sentences: Vec<_> = message.split(". ").collect();
-    assert_eq!(
-        sentences,
-        [
-            format!("ops: {}", State::NotGranted),
-            format!("team: {}", State::NoProfile),
-            format!("lab: {}", State::ForeignSecret),
-            r#"the annotation contains entries that are not valid namespace names: "Nowhere""#
-                .to_owned(),
-        ]
-    );
+    let invalid =
+        r#"the annotation contains entries that are not valid namespace names: "Nowhere""#;
+    let (ops, team, lab) = (State::NotGranted, State::NoProfile, State::ForeignSecret);
+    assert_eq!(message, format!("ops: {ops}. team: {team}. lab: {lab}. {invalid}"));
 }
 
 #[test]
@@ -224,13 +210,13 @@ fn a_problem_becomes_one_condition_after_those_of_others() {
 
 #[test]
 fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows() {
-    let earlier = |patch: Value| {
-        let entry = json!({
-            "type": CONDITION_SYNCED, "status": "False", "reason": "NoToken", "message": "team: none",
+    let entry = |reason: &str, message: &str| {
+        json!({
+            "type": CONDITION_SYNCED, "status": "False", "reason": reason, "message": message,
             "lastTransitionTime": NOON,
-        });
-        crate::support::with(entry, &patch)
+        })
     };
+    let earlier = |patch: Value| with(entry("NoToken", "team: none"), &patch);
     let ours_before = [
         vec![],
         vec![earlier(json!({}))],
@@ -253,21 +239,12 @@ fn the_conditions_of_others_stay_byte_for_byte_and_a_second_write_never_follows(
             for (report, is_copied) in reports.iter().flat_map(|it| [(it, false), (it, true)]) {
                 let Some(list) = conditions(&shown, report.as_ref(), is_copied, now()) else {
                     assert!(report.is_some() || !is_copied, "{shown:?}");
-                    let right = report.as_ref().map(|report| {
-                        json!({
-                            "type": CONDITION_SYNCED, "status": "False", "reason": report.reason,
-                            "message": report.message, "lastTransitionTime": NOON,
-                        })
-                    });
+                    let right = report.as_ref().map(|it| entry(it.reason, &it.message));
                     assert_eq!(ours(&shown), right.iter().collect::<Vec<_>>(), "{shown:?}");
                     continue;
                 };
-                let not_ours: Vec<_> = list
-                    .iter()
-                    .filter(|entry| entry["type"] != CONDITION_SYNCED)
-                    .cloned()
-                    .collect();
-                assert_eq!(not_ours, others());
+                let not_ours = list.iter().filter(|entry| entry["type"] != CONDITION_SYNCED);
+                assert!(not_ours.eq(&others()), "{list:?}");
                 let status: Vec<_> = ours(&list).iter().map(|it| it["status"].clone()).collect();
                 let right = if report.is_some() { "False" } else { "True" };
                 assert_eq!(status, vec![right; usize::from(report.is_some() || is_copied)]);
@@ -317,11 +294,8 @@ fn a_delete_that_was_refused_is_not_reported_once_the_copy_is_gone() {
     assert_eq!(told(&world).unwrap().reason, "DeleteRefused");
     world.index.delete_copy(&scene_key());
     world.index.set_created(&scene_key(), None);
-    assert_ne!(
-        told(&world).unwrap().reason,
-        "DeleteRefused",
-        "the refusal is recorded until the next plan"
-    );
+    // The refusal is recorded until the next plan.
+    assert_ne!(told(&world).unwrap().reason, "DeleteRefused");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{binding, broken, deleting, exclusive, fleet, member, with};
+use super::{binding, deleting, doubting, exclusive, fleet, granting, member, with};
 
 pub fn declared() -> Value {
     json!([{
@@ -85,7 +85,7 @@ pub fn key() -> AccountKey {
 }
 
 pub fn granted() -> Fleet {
-    fleet([member("c1", "prod"), exclusive("prod"), binding("team", "prod")])
+    granting(&["c1"])
 }
 
 pub fn refused() -> Fleet {
@@ -93,7 +93,7 @@ pub fn refused() -> Fleet {
 }
 
 pub fn doubtful() -> Fleet {
-    fleet([member("c1", "prod"), broken("prod"), binding("team", "prod")])
+    doubting(&["c1"])
 }
 
 /// The objects on an API server, and what the controller has found.

@@ -154,6 +154,22 @@ pub fn fleet(objects: impl IntoIterator<Item = Value>) -> Fleet {
     fleet_where(BoundSource::Status, objects)
 }
 
+/// A hub where these clusters are in the set `prod`, which is bound in `team`.
+pub fn granting(clusters: &[&str]) -> Fleet {
+    granting_all(clusters.iter().map(|name| member(name, "prod")))
+}
+
+/// The same with clusters that have more than a name.
+pub fn granting_all(clusters: impl IntoIterator<Item = Value>) -> Fleet {
+    fleet(clusters.into_iter().chain([exclusive("prod"), binding("team", "prod")]))
+}
+
+/// The same where the selector of the set cannot be read.
+pub fn doubting(clusters: &[&str]) -> Fleet {
+    let clusters = clusters.iter().map(|name| member(name, "prod"));
+    fleet(clusters.chain([broken("prod"), binding("team", "prod")]))
+}
+
 /// A fleet of these objects.
 pub fn fleet_where(bound: BoundSource, objects: impl IntoIterator<Item = Value>) -> Fleet {
     let mut fleet = Fleet::new(bound);

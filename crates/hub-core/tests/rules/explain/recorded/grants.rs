@@ -35,6 +35,7 @@ fn bindings_alone(hub: &mut Observed) {
 #[allow(clippy::too_many_lines, reason = "a list of scenes")]
 pub fn scenes() -> Vec<Recorded> {
     let in_order = Scene::in_order;
+    let of_pair = |cluster| Question { all: false, ..one("teams", cluster) };
     let mut scenes: Vec<Recorded> = [
         thrice("no binding", || Scene::in_order().without("ManagedClusterSetBinding")),
         thrice("no binding and no cluster", || {
@@ -151,16 +152,8 @@ pub fn scenes() -> Vec<Recorded> {
         ),
         ("a namespace without binding and profile", in_order(), namespace("empty")),
         ("a namespace with a similar name", in_order(), namespace("teams")),
-        (
-            "a pair of a namespace with a similar name",
-            in_order(),
-            Question { all: false, ..one("teams", "c1") },
-        ),
-        (
-            "a cluster and a namespace with similar names",
-            in_order(),
-            Question { all: false, ..one("teams", "c11") },
-        ),
+        ("a pair of a namespace with a similar name", in_order(), of_pair("c1")),
+        ("a cluster and a namespace with similar names", in_order(), of_pair("c11")),
         (
             "two namespaces and two clusters",
             in_order().and(member("c2", "prod")).and(binding("other", "prod")),
