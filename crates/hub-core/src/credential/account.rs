@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(Scope::read(Some(&format!("{most},"))), Scope::TooLong);
     }
 
-    fn account(status: Value) -> Account {
+    fn account(status: &Value) -> Account {
         let account = json!({ "metadata": {}, "spec": {}, "status": status });
         Account::read(Ok(serde_json::from_value(account).unwrap()))
     }
@@ -227,7 +227,7 @@ mod tests {
             (true, false, token_secret("app"), false),
             (false, true, token_secret("app"), false),
         ] {
-            let account = Account { is_maintained, opts_in, ..account(status) };
+            let account = Account { opts_in, is_maintained, ..account(&status) };
             assert_eq!(account.reports_success(), reports_success, "{account:?}");
         }
     }
@@ -236,9 +236,9 @@ mod tests {
     fn a_status_that_is_too_large_to_keep_is_unreadable_and_not_kept() {
         let conditions =
             |length| json!({ "conditions": [{ "type": "A", "message": "x".repeat(length) }] });
-        assert!(account(conditions(MAX_CONDITIONS / 2)).state.is_ok());
-        let refused = account(conditions(MAX_CONDITIONS)).state.unwrap_err();
+        assert!(account(&conditions(MAX_CONDITIONS / 2)).state.is_ok());
+        let refused = account(&conditions(MAX_CONDITIONS)).state.unwrap_err();
         assert!(refused.len() < 100, "{refused}");
-        assert!(account(token_secret(&"x".repeat(1000))).state.is_err());
+        assert!(account(&token_secret(&"x".repeat(1000))).state.is_err());
     }
 }
