@@ -5,19 +5,16 @@ use std::sync::Arc;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
-use hub_core::access::{AnchorPlace, CLUSTER_PROXY, Known, serving_certificate};
-use hub_core::finding::{Finding, Reason, Subject};
+use hub_core::access::{CLUSTER_PROXY, Known, serving_certificate};
+use hub_core::finding::{Finding, Reason};
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use hub_core::version::Uid;
 use hub_runtime::host::Watches;
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{ObjectKey, One, Sink, Unreadable, Watch};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
 
 use crate::store::Store;
-
-/// Why an object that does not exist has no trust anchors.
-const MISSING: &str = "it does not exist";
 
 /// Watches the sources of cluster-proxy's entry. All of them are optional: an addon that is not installed must not
 /// delay the other owners of profiles.
@@ -46,21 +43,19 @@ pub(crate) fn watch_cluster_proxy(
 
 /// Watches the Secret or ConfigMap with the trust anchors, in place of the previous one.
 pub(crate) fn watch_ca(store: &Arc<Store>, watches: &Watches, ca: &CaReference) {
-    let (place, subject, key) = (store.place(), ca.subject(), ca.key.clone());
-    let sink = CertificateSink { store: Arc::clone(store), place, subject, key };
     let namespace = ca.namespace.as_str();
     let watch = match ca.kind {
         CaKind::Secret => {
             let watch =
                 Watch::<Secret>::all("secrets").in_namespace(namespace).named(&ca.name).optional();
-            watches.watch_while_held(watch, sink)
+            watches.watch_while_held(watch, certificate(store, ca))
         }
         CaKind::ConfigMap => {
             let watch = Watch::<ConfigMap>::all("configmaps")
                 .in_namespace(namespace)
                 .named(&ca.name)
                 .optional();
-            watches.watch_while_held(watch, sink)
+            watches.watch_while_held(watch, certificate(store, ca))
         }
     };
     store.watch_anchors(Some(watch));
@@ -174,37 +169,36 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
     }
 }
 
-struct CertificateSink {
-    store: Arc<Store>,
-    place: AnchorPlace,
-    subject: Subject,
-    key: String,
-}
-
-impl CertificateSink {
-    fn read(&self, uid: Option<&Uid>, text: Option<&[u8]>) {
-        let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
-        let finding = reading.as_ref().err().map(|error| self.finding(&error.to_string()));
-        self.store.set_anchors(self.place, text.unwrap_or_default(), reading);
-        self.store.report_anchors(&self.subject, uid, finding);
-    }
-
-    fn unknown(&self, why: &str) {
-        self.store.anchors_unknown(self.place);
-        self.store.report_anchors(&self.subject, None, Some(self.finding(why)));
-    }
-
-    fn finding(&self, why: &str) -> Finding {
-        let message = format!(
-            "no trust anchors in key {:?}: {why}; access providers are kept unchanged, and no new one is published",
-            self.key
-        );
-        Finding::new(Reason::NoTrustAnchor, message)
-    }
+/// Receives the Secret or ConfigMap with the trust anchors.
+fn certificate<K: Holder>(store: &Arc<Store>, ca: &CaReference) -> impl Sink<K> + use<K> {
+    let (store, place, subject) = (Arc::clone(store), store.place(), ca.subject());
+    let key = ca.key.clone();
+    One(move |holder: Known<Result<K, Unreadable>>| {
+        let finding = |why: &str| {
+            let message = format!(
+                "no trust anchors in key {key:?}: {why}; access providers are kept unchanged, and no new one is published"
+            );
+            Finding::new(Reason::NoTrustAnchor, message)
+        };
+        let why = match holder {
+            Known::Present(Ok(holder)) => {
+                let (uid, text) = (holder.meta().uid.as_deref().map(Uid::from), holder.text(&key));
+                let reading = text.map_or(Err(TrustError::NoCertificate), TrustBundle::from_pem);
+                let found = reading.as_ref().err().map(|error| finding(&error.to_string()));
+                store.set_anchors(place, text.unwrap_or_default(), reading);
+                return store.report_anchors(&subject, uid.as_ref(), found);
+            }
+            // Without the error: that of a Secret may quote its data.
+            Known::Present(Err(_)) | Known::Unknown => "it cannot be read",
+            Known::Absent => "it does not exist",
+        };
+        store.anchors_unknown(place);
+        store.report_anchors(&subject, None, Some(finding(why)));
+    })
 }
 
 /// An object that can contain trust anchors.
-trait Holder: kube::Resource {
+trait Holder: kube::Resource + 'static {
     fn text(&self, key: &str) -> Option<&[u8]>;
 }
 
@@ -217,28 +211,5 @@ impl Holder for Secret {
 impl Holder for ConfigMap {
     fn text(&self, key: &str) -> Option<&[u8]> {
         self.data.as_ref()?.get(key).map(String::as_bytes)
-    }
-}
-
-impl<K: Holder> Sink<K> for CertificateSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
-        if let Ok(holder) = object {
-            self.read(holder.meta().uid.as_deref().map(Uid::from).as_ref(), holder.text(&self.key));
-        } else {
-            // Without the error: that of a Secret may quote its data.
-            self.unknown("it cannot be read");
-        }
-    }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.unknown(MISSING);
-    }
-
-    fn none_listed(&mut self) {
-        self.unknown(MISSING);
-    }
-
-    fn unread(&mut self) {
-        self.unknown("it cannot be read");
     }
 }

@@ -16,7 +16,7 @@ use hub_core::consumer_role::{
 };
 use hub_core::rights::ObservedRoleBinding;
 use hub_runtime::host::Watches;
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{ObjectKey, One, Sink, Unreadable, Watch};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
@@ -36,9 +36,9 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
     watches.watch(bindings, RoleBindingSink(Arc::clone(store)));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
-    watches.watch(role, TokensRoleSink(Arc::clone(store)));
+    watches.watch(role, tokens_role_sink(store));
     let role = Watch::metadata("clusterroles (copies)").named(&settings.copies_role);
-    watches.watch(role, CopiesRoleSink(Arc::clone(store)));
+    watches.watch(role, copies_role_sink(store));
     // Without this watch no permission is withdrawn, and everything else works.
     let lease = Watch::<Lease>::all("leases (syncer)").in_namespace(settings.namespace.as_str());
     watches.watch(lease.named(LEASE).optional(), LeaseSink(Arc::clone(store)));
@@ -158,45 +158,29 @@ impl Sink<RoleBinding> for RoleBindingSink {
     }
 }
 
-/// Follows the role for tokens. Until the list is complete, or while the role cannot be read, its state is unknown.
-struct TokensRoleSink(Arc<Store>);
-
-impl Sink<ClusterRole> for TokensRoleSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<ClusterRole, Unreadable>) {
-        self.0.set_tokens_role(object.map_or(Known::Unknown, |role| Known::Present(role.into())));
-    }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.0.set_tokens_role(Known::Absent);
-    }
-
-    fn none_listed(&mut self) {
-        self.0.set_tokens_role(Known::Absent);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_tokens_role(Known::Unknown);
-    }
+/// Receives the role for tokens. While it cannot be read, its state is unknown.
+fn tokens_role_sink(store: &Arc<Store>) -> impl Sink<ClusterRole> + use<> {
+    let store = Arc::clone(store);
+    One(move |role: Known<Result<ClusterRole, _>>| {
+        store.set_tokens_role(match role {
+            Known::Present(Ok(role)) => Known::Present(role.into()),
+            Known::Present(Err(_)) | Known::Unknown => Known::Unknown,
+            Known::Absent => Known::Absent,
+        });
+    })
 }
 
-struct CopiesRoleSink(Arc<Store>);
-
-impl Sink<PartialObjectMeta<ClusterRole>> for CopiesRoleSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<PartialObjectMeta<ClusterRole>, Unreadable>) {
-        let metadata =
-            object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
-        self.0.set_copies_role(metadata.uid.map_or(Known::Unknown, Known::Present));
-    }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.0.set_copies_role(Known::Absent);
-    }
-
-    fn none_listed(&mut self) {
-        self.0.set_copies_role(Known::Absent);
-    }
-
-    fn unread(&mut self) {
-        self.0.set_copies_role(Known::Unknown);
-    }
+/// Receives the role for copies.
+fn copies_role_sink(store: &Arc<Store>) -> impl Sink<PartialObjectMeta<ClusterRole>> + use<> {
+    let store = Arc::clone(store);
+    One(move |role: Known<Result<PartialObjectMeta<ClusterRole>, Unreadable>>| {
+        store.set_copies_role(match role {
+            Known::Present(role) => {
+                let metadata = role.map_or_else(|it| *it.metadata, |role| role.metadata);
+                metadata.uid.map_or(Known::Unknown, Known::Present)
+            }
+            Known::Absent => Known::Absent,
+            Known::Unknown => Known::Unknown,
+        });
+    })
 }

@@ -34,6 +34,7 @@ use std::time::Duration;
 pub use hub_api::Unreadable;
 pub use hub_api::names::ObjectKey;
 use hub_api::text::Text;
+use hub_core::access::Known;
 use kube::Client;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta, Resource};
 use serde::de::DeserializeOwned;
@@ -89,6 +90,27 @@ pub trait Sink<K>: Send + 'static {
     /// because the kind need not be installed; otherwise it is unknown after a minute.
     fn not_served(&mut self) -> bool {
         false
+    }
+}
+
+/// Receives the one object of a watch on a name, which is unknown until the first list and while it cannot be read.
+pub struct One<F>(pub F);
+
+impl<K, F: FnMut(Known<Result<K, Unreadable>>) + Send + 'static> Sink<K> for One<F> {
+    fn apply(&mut self, _: &ObjectKey, object: Result<K, Unreadable>) {
+        self.0(Known::Present(object));
+    }
+
+    fn delete(&mut self, _: &ObjectKey) {
+        self.0(Known::Absent);
+    }
+
+    fn none_listed(&mut self) {
+        self.0(Known::Absent);
+    }
+
+    fn unread(&mut self) {
+        self.0(Known::Unknown);
     }
 }
 
@@ -158,7 +180,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + 'static> Watch<K> {
 impl<K: Resource<DynamicType = ()> + 'static> Watch<PartialObjectMeta<K>> {
     /// The metadata of every object of a kind, without `managedFields`: other fields are not requested.
     pub fn metadata(resource: &'static str) -> Self {
-        Self::new(resource, K::url_path(&(), None), Extent::Metadata, decode::metadata)
+        Self::new(resource, K::url_path(&(), None), Extent::Metadata, decode::whole)
     }
 }
 

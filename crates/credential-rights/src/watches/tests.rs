@@ -186,7 +186,7 @@ async fn an_account_concerns_the_tokens_when_it_has_a_new_name_and_a_role_that_m
     assert_eq!(queued(&store).await, [of_app(), "tokens".to_owned()]);
     let mut tokens = cluster_role(1);
     tokens.rules = role(1).rules;
-    TokensRoleSink(Arc::clone(&store)).apply(&in_team(), Ok(tokens));
+    tokens_role_sink(&store).apply(&in_team(), Ok(tokens));
     queued(&store).await;
     store.add_account(&account("c1", "old"), asking(None));
     assert_eq!(queued(&store).await, [""; 0], "the tokens of this name are watched");
@@ -209,7 +209,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     bindings.listed();
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
-    let mut role = CopiesRoleSink(Arc::clone(&store));
+    let mut role = copies_role_sink(&store);
     role.apply(&in_team(), Ok(copies_role()));
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.copies_role(), Known::Present("uid of copies".to_owned()));
@@ -237,7 +237,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 #[tokio::test(start_paused = true)]
 async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = idle().await;
-    let mut tokens = TokensRoleSink(Arc::clone(&store));
+    let mut tokens = tokens_role_sink(&store);
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!(
         (queued(&store).await, store.tokens_role()),
@@ -283,7 +283,7 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
         Planned::Wait(_) | Planned::Unknown => panic!("a plan is a write or none"),
     };
     let mut bindings = RoleBindingSink(Arc::clone(&store));
-    let mut copies = CopiesRoleSink(Arc::clone(&store));
+    let mut copies = copies_role_sink(&store);
     copies.apply(&in_team(), Ok(copies_role()));
     // The syncer should have it, and it is that of an earlier role.
     bindings.apply(&in_team(), Ok(settings().binding(&"team".into(), "uid of an earlier role")));
@@ -301,7 +301,7 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     copies.unread();
     assert_eq!((queued(&store).await, next(&key)), (vec!["copies in team".to_owned()], None));
 
-    let mut tokens = TokensRoleSink(Arc::clone(&store));
+    let mut tokens = tokens_role_sink(&store);
     let mut observed = cluster_role(1);
     observed.rules = role(1).rules;
     tokens.apply(&in_team(), Ok(observed));

@@ -11,7 +11,7 @@ use std::ops::Range;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     FieldsV1, ManagedFieldsEntry, ObjectMeta, Time,
 };
-use kube::core::{PartialObjectMeta, PartialObjectMetaExt as _, Resource};
+use kube::core::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -30,7 +30,7 @@ pub(super) type Decoded<K> = (ObjectKey, Result<K, Unreadable>);
 /// Decodes an object. Returns an error if the object cannot be identified.
 pub(super) type Decode<K> = fn(&[u8]) -> Result<Decoded<K>, Malformed>;
 
-/// Decodes a whole object, without `managedFields`.
+/// Decodes a whole object, or what was requested of it, without `managedFields`.
 pub(super) fn whole<K: Resource + DeserializeOwned>(text: &[u8]) -> Result<Decoded<K>, Malformed> {
     decode(text, false)
 }
@@ -73,25 +73,6 @@ pub(super) fn object<K: Resource + DeserializeOwned>(
         object.meta_mut().managed_fields = range.and_then(|at| entries(&text[at]));
     }
     Ok(object)
-}
-
-/// Decodes metadata, without `managedFields`.
-pub(super) fn metadata<K>(text: &[u8]) -> Result<Decoded<PartialObjectMeta<K>>, Malformed> {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: ObjectMeta,
-    }
-    let text = without(managed_fields_of(text), text);
-    let (metadata, error) = match serde_json::from_slice::<Object>(&text) {
-        Ok(object) => (object.metadata, None),
-        Err(_) => Parts::of(&text)?.metadata()?,
-    };
-    let key = ObjectKey::of(&metadata);
-    let object = match error {
-        None => Ok(metadata.into_response_partial()),
-        Some(error) => Err(Unreadable { metadata: Box::new(metadata), spec: None, error }),
-    };
-    Ok((key, object))
 }
 
 /// Where the value of `managedFields` is in the text of an object.
@@ -210,7 +191,7 @@ fn read<'a>(
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::core::DynamicObject;
+    use kube::core::{DynamicObject, PartialObjectMeta};
 
     use super::*;
 
@@ -273,7 +254,7 @@ mod tests {
             let metadata = object.unwrap().metadata;
             assert_eq!((&*metadata.labels.unwrap()["l"], metadata.managed_fields), ("v", None));
         }
-        let (_, object) = super::metadata::<ConfigMap>(text.as_bytes()).unwrap();
+        let (_, object) = decode::<PartialObjectMeta<ConfigMap>>(&text);
         assert_eq!(object.unwrap().metadata.uid.as_deref(), Some("u"));
     }
 
@@ -287,7 +268,7 @@ mod tests {
             (metadata.uid.as_deref(), metadata.resource_version.as_deref()),
             (Some("u"), Some("7"))
         );
-        let (key, object) = super::metadata::<ConfigMap>(text.as_bytes()).unwrap();
+        let (key, object) = decode::<PartialObjectMeta<ConfigMap>>(text);
         assert_eq!((&*key.name, object.is_err()), ("a", true));
     }
 
