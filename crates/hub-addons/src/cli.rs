@@ -19,7 +19,7 @@ use clap::{Arg, Args, Parser, Subcommand};
 use hub_api::crds::Flavour;
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain};
 
-pub use self::run::{HostArgs, LogFormat, MetricsCertificate, RunArgs};
+pub use self::run::{HostArgs, LogFormat, RunArgs};
 pub use self::user_server::UserServerArgs;
 
 /// Publishes an Open Cluster Management hub's clusters as ClusterProfiles

@@ -53,7 +53,7 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
         let why = "is the name of another access provider that is enabled: the names must differ";
         return Err(format!("--access-provider-name={name:?} {why}").into());
     }
-    let signals = Signals::new()?;
+    let signal = signalled()?;
     let health = Health::default();
     let (metrics, (entries, copies)) = Metrics::with(VERSION, |registry| {
         (EntryMetrics::register(registry), CredentialMetrics::register(registry))
@@ -93,45 +93,34 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let controllers = controllers.collect::<Vec<_>>().join(",");
     info!(version = VERSION, %hub, controllers, "starting");
 
-    Ok(run_until_signal(process, signals).await?)
+    Ok(run_until(signal, process).await?)
 }
 
 /// Runs a process until a signal arrives, and then lets it stop in order.
-pub(crate) async fn run_until_signal(
+pub(crate) async fn run_until(
+    signal: impl Future<Output = ()>,
     process: Process,
-    mut signals: Signals,
 ) -> Result<(), ProcessError> {
     let stop = CancellationToken::new();
     let mut running = pin!(process.run(stop.clone()));
     tokio::select! {
         result = &mut running => return result,
-        () = signals.received() => stop.cancel(),
+        () = signal => stop.cancel(),
     }
     running.await
 }
 
-/// SIGTERM, as Kubernetes sends it, or Ctrl-C.
-pub(crate) struct Signals {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
-}
-
-impl Signals {
-    pub(crate) fn new() -> Result<Self, String> {
-        let listen =
-            |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    pub(crate) async fn received(&mut self) {
+/// Listens from now on, and waits for SIGTERM, as Kubernetes sends it, or Ctrl-C.
+pub(crate) fn signalled() -> Result<impl Future<Output = ()>, String> {
+    let listen = |kind| signal(kind).map_err(|error| format!("cannot listen for signals: {error}"));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    Ok(async move {
         tokio::select! {
-            _ = self.terminate.recv() => info!("SIGTERM"),
-            _ = self.interrupt.recv() => info!("SIGINT"),
+            _ = terminate.recv() => info!("SIGTERM"),
+            _ = interrupt.recv() => info!("SIGINT"),
         }
-    }
+    })
 }
 
 /// The identity of this process among its replicas. A restarted container has a new identity, so it has to wait until

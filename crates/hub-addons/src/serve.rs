@@ -6,7 +6,7 @@ use hub_runtime::observe::secure_metrics::serve_secure_metrics;
 use kube::Client;
 
 use crate::Failure;
-use crate::cli::{HostArgs, MetricsCertificate};
+use crate::cli::HostArgs;
 
 /// Serves the probes and, if they need no authorization, the metrics: before connecting to the hub, which may take
 /// long.
@@ -29,10 +29,7 @@ pub async fn serve_authorized(
     if let (Some(address), Some(certificate)) =
         (&args.metrics_bind_address.0, &args.metrics_certificate)
     {
-        let directory = match certificate {
-            MetricsCertificate::SelfSigned => None,
-            MetricsCertificate::In(directory) => Some(directory.clone()),
-        };
+        let directory = certificate.directory.clone();
         serve_secure_metrics(address, metrics.clone(), client.clone(), directory).await?;
     }
     Ok(())

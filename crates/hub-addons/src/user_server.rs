@@ -1,5 +1,6 @@
 //! `hub-addons user-server`: from the command line to a serving process, and an orderly shutdown.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use hub_core::fleet::BoundSource;
@@ -12,7 +13,7 @@ use user_server::{Authority, UserServer, UserServerMetrics};
 
 use crate::cli::UserServerArgs;
 use crate::connect;
-use crate::run::{Signals, run_until_signal};
+use crate::run::{run_until, signalled};
 use crate::serve;
 use crate::{Failure, VERSION};
 
@@ -21,7 +22,7 @@ const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// Serves until a signal arrives or an error ends it.
 pub async fn user_server(args: UserServerArgs) -> Result<(), Failure> {
-    let mut signals = Signals::new()?;
+    let mut signal = pin!(signalled()?);
     let (metrics, of_server) = Metrics::with(VERSION, UserServerMetrics::register);
     let health = Health::default();
     serve::serve(&args.host, &health, &metrics).await?;
@@ -39,7 +40,7 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), Failure> {
         (None, Some(settings)) => {
             let authority = tokio::select! {
                 authority = Authority::begin(&client, &health, settings) => authority,
-                () = signals.received() => return Ok(()),
+                () = &mut signal => return Ok(()),
             };
             let certificate = Arc::clone(&authority.certificate);
             tokio::spawn(authority.run());
@@ -59,5 +60,5 @@ pub async fn user_server(args: UserServerArgs) -> Result<(), Failure> {
         UserServer::new(shared, settings, listener, certificate)
     });
     info!(version = VERSION, %hub, "starting");
-    Ok(run_until_signal(process, signals).await?)
+    Ok(run_until(signal, process).await?)
 }

@@ -316,11 +316,9 @@ impl FromStr for Listen {
 
 /// The certificate of metrics over TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MetricsCertificate {
-    /// Generated at the start.
-    SelfSigned,
-    /// In files of this directory.
-    In(PathBuf),
+pub struct MetricsCertificate {
+    /// Where its files are, unless it is generated at the start.
+    pub directory: Option<PathBuf>,
 }
 
 impl FromStr for MetricsCertificate {
@@ -329,8 +327,8 @@ impl FromStr for MetricsCertificate {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "" => Err("expected self-signed or a directory".to_owned()),
-            "self-signed" => Ok(Self::SelfSigned),
-            directory => Ok(Self::In(directory.into())),
+            "self-signed" => Ok(Self { directory: None }),
+            directory => Ok(Self { directory: Some(directory.into()) }),
         }
     }
 }
