@@ -197,27 +197,23 @@ async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
     assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
 }
 
+/// Why a dial fails.
+async fn refusal(dialer: &Dialer, host: &str) -> DialError {
+    dialer.dial(host, &Budget::default()).await.map(drop).unwrap_err()
+}
+
 #[tokio::test]
 async fn a_dial_says_why_it_fails() {
     let proxy = Proxy::start().await;
-    let refused =
-        proxy.dialer().dial("refused:443", &Budget::default()).await.map(drop).unwrap_err();
-    assert!(
-        matches!(&refused, DialError::Refused(text) if text == "No agent available"),
-        "{refused}"
-    );
+    let refused = refusal(&proxy.dialer(), "refused:443").await;
+    let is_known = matches!(&refused, DialError::Refused(text) if text == "No agent available");
+    assert!(is_known, "{refused}");
     let dialer = Dialer::new("127.0.0.1", proxy.address.port());
-    assert!(matches!(
-        dialer.dial("echo:443", &Budget::default()).await.map(drop),
-        Err(DialError::NoCredentials)
-    ));
+    assert!(matches!(refusal(&dialer, "echo:443").await, DialError::NoCredentials));
     // A proxy server with a certificate of another authority.
     let other = Proxy::start().await;
     dialer.set_credentials(other.credentials.clone());
-    assert!(matches!(
-        dialer.dial("echo:443", &Budget::default()).await.map(drop),
-        Err(DialError::Unreachable(_))
-    ));
+    assert!(matches!(refusal(&dialer, "echo:443").await, DialError::Unreachable(_)));
     assert!(dialer.check().await.is_err());
     dialer.set_credentials(proxy.credentials.clone());
     assert!(dialer.check().await.is_ok());
@@ -230,15 +226,11 @@ async fn a_text_of_an_agent_is_short_and_visible_and_nobody_can_guess_the_number
     let dialer = proxy.dialer();
     let mut numbers = Vec::new();
     for _ in 0..3 {
-        let refused =
-            dialer.dial("hostile:443", &Budget::default()).await.map(drop).unwrap_err().to_string();
-        assert!(
-            refused.chars().count() <= 250 && !refused.contains(['\u{1b}', '\u{202e}']),
-            "{refused:?}"
-        );
-        let number =
-            refused.split(|it: char| !it.is_ascii_digit()).max_by_key(|digits| digits.len());
-        numbers.push(number.unwrap().parse::<i64>().unwrap());
+        let refused = refusal(&dialer, "hostile:443").await.to_string();
+        let is_visible = !refused.contains(['\u{1b}', '\u{202e}']);
+        assert!(refused.chars().count() <= 250 && is_visible, "{refused:?}");
+        let digits = refused.split(|it: char| !it.is_ascii_digit());
+        numbers.push(digits.max_by_key(|it| it.len()).unwrap().parse::<i64>().unwrap());
     }
     let steps = [numbers[1] - numbers[0], numbers[2] - numbers[1]].map(i64::unsigned_abs);
     assert!(steps[0] != steps[1] && steps.into_iter().all(|step| step > 1 << 20), "{numbers:?}");
@@ -253,11 +245,8 @@ async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     echoes(other).await.unwrap();
     let mut all = Vec::new();
     let error = unread.read_to_end(&mut all).await.unwrap_err();
-    assert!(
-        error.to_string().contains("slow reader") && all.len() <= BUFFER_LIMIT,
-        "{error}, {}",
-        all.len()
-    );
+    assert!(error.to_string().contains("slow reader"), "{error}");
+    assert!(all.len() <= BUFFER_LIMIT, "{}", all.len());
 }
 
 #[tokio::test]

@@ -146,11 +146,8 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
     store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(queued(&store).await, ["copies in c2"]);
     store.cluster_changed(&fleet, &"c1".into());
-    assert_eq!(
-        queued(&store).await,
-        all(&["c1/own"], &["copies in c1"]),
-        "the namespace of a Role"
-    );
+    // The namespace of a Role.
+    assert_eq!(queued(&store).await, all(&["c1/own"], &["copies in c1"]));
     store.add_account(&account("c2", "app"), asking(None));
     queued(&store).await;
     store.cluster_changed(&fleet, &"c2".into());
@@ -172,11 +169,8 @@ async fn an_account_concerns_the_tokens_when_it_has_a_new_name_and_a_role_that_m
     roles.apply(&key, Ok(named));
     queued(&store).await;
     store.add_account(&account("c1", "app"), asking(None));
-    assert_eq!(
-        queued(&store).await,
-        ["tokens"],
-        "it is not granted, and the Role has no such name"
-    );
+    // It is not granted, and the Role has no such name.
+    assert_eq!(queued(&store).await, ["tokens"]);
     store.add_account(&account("c1", "app"), asking(None));
     assert_eq!(queued(&store).await, [""; 0]);
     store.add_account(&account("a-b", "app"), asking(Some("team")));
@@ -202,10 +196,8 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     let mut bindings = RoleBindingSink(Arc::clone(&store));
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
-    assert_eq!(
-        store.binding(&team),
-        Some(ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1))))
-    );
+    let observed = ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)));
+    assert_eq!(store.binding(&team), Some(observed));
     bindings.listed();
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
@@ -214,24 +206,18 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
     assert_eq!(queued(&store).await, ["copies in team"]);
     assert_eq!(store.copies_role(), Known::Present("uid of copies".to_owned()));
     role.delete(&in_team());
-    assert_eq!(
-        (queued(&store).await, store.copies_role()),
-        (vec!["copies in team".to_owned()], Known::Absent)
-    );
+    assert_eq!(queued(&store).await, ["copies in team"]);
+    assert_eq!(store.copies_role(), Known::Absent);
     role.apply(&in_team(), Ok(copies_role()));
     role.delete(&in_team());
     queued(&store).await;
     role.none_listed();
-    assert_eq!(
-        (queued(&store).await, store.copies_role()),
-        (vec!["copies in team".to_owned()], Known::Absent)
-    );
+    assert_eq!(queued(&store).await, ["copies in team"]);
+    assert_eq!(store.copies_role(), Known::Absent);
 
     bindings.delete(&in_team());
-    assert_eq!(
-        (queued(&store).await, store.binding(&team)),
-        (vec!["copies in team".to_owned()], None)
-    );
+    assert_eq!(queued(&store).await, ["copies in team"]);
+    assert_eq!(store.binding(&team), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,19 +225,15 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     let store = idle().await;
     let mut tokens = tokens_role_sink(&store);
     list::<ClusterRole>(&mut tokens, false);
-    assert_eq!(
-        (queued(&store).await, store.tokens_role()),
-        (vec!["tokens".to_owned()], Known::Absent)
-    );
+    assert_eq!(queued(&store).await, ["tokens"]);
+    assert_eq!(store.tokens_role(), Known::Absent);
     tokens.apply(&in_team(), Ok(cluster_role(1)));
     list::<ClusterRole>(&mut tokens, true);
     let present = Known::Present(cluster_role(1).into());
     assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], present));
     Sink::<ClusterRole>::delete(&mut tokens, &in_team());
-    assert_eq!(
-        (queued(&store).await, store.tokens_role()),
-        (vec!["tokens".to_owned()], Known::Absent)
-    );
+    assert_eq!(queued(&store).await, ["tokens"]);
+    assert_eq!(store.tokens_role(), Known::Absent);
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
 }
@@ -291,9 +273,9 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     assert_eq!(next(&key), Some("delete"));
     for is_read in [false, true] {
         if is_read {
-            bindings.listed();
+            bindings.listed()
         } else {
-            bindings.unread();
+            bindings.unread()
         }
         assert_eq!(queued(&store).await, ["copies in team"]);
         assert_eq!(next(&key), is_read.then_some("delete"));
@@ -316,15 +298,10 @@ async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_
     for is_recreated in [false, true] {
         let (store, team) = (idle().await, Namespace::from("team"));
         let ours = settings().binding(&team, "uid of the role");
-        store.set_binding(
-            &team,
-            Some(ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours))),
-        );
-        assert_eq!(
-            store.has_permission(&team),
-            Some(true),
-            "it exists, and is not needed any more"
-        );
+        let observed = ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours));
+        store.set_binding(&team, Some(observed));
+        // It exists, and is not needed any more.
+        assert_eq!(store.has_permission(&team), Some(true));
         queued(&store).await;
         let mut sink = LeaseSink(Arc::clone(&store));
         for second in (0..=2 * GRACE.as_secs()).step_by(10) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use hub_api::cluster_profile::Property;
+use hub_api::labels::{CLUSTER_MANAGER, MEMBER_ID};
 use hub_api::names::ProfileKey;
 use hub_core::concerned::KnownProfiles as _;
 use hub_core::member_id::FIELD_MANAGER;
@@ -68,14 +69,8 @@ async fn a_namespace_that_does_not_exist_is_tried_a_few_times_a_minute_and_nothi
     eventually("it is tried", || tried(&api) == 1).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!((2..=20).contains(&tried(&api)), "{} requests", tried(&api));
-    assert!(
-        !running
-            .shared
-            .host
-            .metrics
-            .text()
-            .contains("hub_addons_findings{reason=\"WriteRefused\"} 1")
-    );
+    let metrics = running.shared.host.metrics.text();
+    assert!(!metrics.contains("hub_addons_findings{reason=\"WriteRefused\"} 1"), "{metrics}");
     api.allow();
     eventually("it is created", || exists(&api)).await;
     running.stop().await.unwrap();
@@ -162,15 +157,10 @@ async fn the_profiles_of_a_cluster_are_written_when_it_changes() {
 async fn a_member_id_of_two_profiles_is_a_finding_on_those_of_this_cluster_manager() {
     let api = Api::default();
     for (name, manager) in [("c1", "open-cluster-management"), ("foreign", "another")] {
-        let labels = json!({
-            "x-k8s.io/cluster-manager": manager,
-            "multicluster.x-k8s.io/inventory-member-id": "c1",
-        });
+        let labels = json!({ CLUSTER_MANAGER: manager, MEMBER_ID: "c1" });
         let spec = json!({ "clusterManager": { "name": manager }, "displayName": name });
-        api.put(
-            &format!("{PROFILES}/{name}"),
-            json!({ "spec": spec, "metadata": { "labels": labels } }),
-        );
+        let profile = json!({ "spec": spec, "metadata": { "labels": labels } });
+        api.put(&format!("{PROFILES}/{name}"), profile);
     }
     let running = Running::start(&api, None, &[projector(["c1", "foreign"].map(str::to_owned))]);
     tokio::time::sleep(Duration::from_mins(1)).await;

@@ -68,16 +68,19 @@ fn ending(events: Vec<String>, after: Duration) -> Script {
     Script::Events(events, Some(after))
 }
 
-/// A watch of ConfigMaps, with its requests and its output.
+/// The requests of a watch and its output.
+type Log = Arc<Mutex<Vec<String>>>;
+
+/// A watch of ConfigMaps.
 struct World {
-    log: Arc<Mutex<Vec<String>>>,
+    log: Log,
     /// When each request of the script was made.
     times: Arc<Mutex<Vec<Instant>>>,
     metrics: Metrics,
     health: Health,
 }
 
-impl Sink<ConfigMap> for Arc<Mutex<Vec<String>>> {
+impl Sink<ConfigMap> for Log {
     fn apply(&mut self, key: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
         let shape = if object.is_ok() { "" } else { " unreadable" };
         self.lock().push(format!("apply {}{shape}", key.name));
@@ -165,9 +168,8 @@ impl World {
     }
 
     fn errors(&self, category: &str) -> String {
-        let prefix = format!(
-            "hub_addons_watch_errors_total{{resource=\"configmaps\",category=\"{category}\"}} "
-        );
+        let labels = format!("resource=\"configmaps\",category=\"{category}\"");
+        let prefix = format!("hub_addons_watch_errors_total{{{labels}}} ");
         let text = self.metrics.text();
         let count = text.lines().find_map(|line| line.strip_prefix(&prefix));
         count.unwrap_or("0").to_owned()
@@ -187,11 +189,8 @@ async fn requests<F: Future<Output = ()> + Send + 'static>(
         asked.lock().push((query, accepted.to_owned()));
         ready(respond(script))
     });
-    let sync = Health::default().expect_sync(
-        ("controller", "configmaps"),
-        Need::Required,
-        &Metrics::new("test"),
-    );
+    let id = ("controller", "configmaps");
+    let sync = Health::default().expect_sync(id, Need::Required, &Metrics::new("test"));
     let watching = tokio::spawn(watch(Client::new(service, "default"), sync));
     tokio::time::sleep(Duration::from_secs(1)).await;
     watching.abort();
@@ -202,7 +201,7 @@ async fn requests<F: Future<Output = ()> + Send + 'static>(
 async fn every_request_of_a_watch_selects_the_same_objects() {
     let requests = requests(|client, sync| {
         let watch = Watch::<ConfigMap>::all("configmaps").named("one").labelled("a=b").paged(7);
-        watch.follow(client, sync, Lists::default(), Box::new(Arc::<Mutex<Vec<String>>>::default()))
+        watch.follow(client, sync, Lists::default(), Box::new(Log::default()))
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
@@ -227,10 +226,9 @@ async fn a_watch_of_metadata_requests_nothing_else() {
     })
     .await;
     assert_eq!(requests.len(), 2, "{requests:?}");
-    assert!(
-        requests.iter().all(|(_, accepted)| accepted.contains("PartialObjectMeta")),
-        "{requests:?}"
-    );
+    for (_, accepted) in &requests {
+        assert!(accepted.contains("PartialObjectMeta"), "{accepted}");
+    }
 }
 
 #[test]
@@ -298,6 +296,11 @@ fn forbidden() -> Script {
 /// The response of an API server that does not serve the kind.
 fn not_served() -> Script {
     Script::Respond(404, "404 page not found\n".to_owned())
+}
+
+/// A watch that says that its version is gone.
+fn expired() -> Script {
+    lasting(vec![event("ERROR", &status(410, "Expired"))])
 }
 
 /// A page of a list that has more.
@@ -378,6 +381,9 @@ fn ends() -> Vec<Row> {
 fn failures() -> Vec<Row> {
     let too_many = || failure(429, "TooManyRequests");
     let gone = || failure(410, "Expired");
+    // A watch that ends without a sign of life, and a history that was rewound.
+    let rewound = || vec![ending(vec![], WATCH_DURATION), list(7, &[]), list(7, &[])];
+    let with = |script: Vec<Script>, more| script.into_iter().chain(more).collect();
     let late = |cause: &str| {
         let mut late = status(504, "Timeout");
         late["details"] = json!({ "causes": [{ "reason": cause, "message": "no" }] });
@@ -386,60 +392,33 @@ fn failures() -> Vec<Row> {
     vec![
         (
             "an overloaded API server is not asked for another list",
-            vec![
-                list(10, &[]),
-                ending(vec![bookmark(15)], WATCH_DURATION),
-                too_many(),
-                too_many(),
-                lasting(vec![]),
-            ],
+            with(
+                vec![list(10, &[]), ending(vec![bookmark(15)], WATCH_DURATION)],
+                vec![too_many(), too_many(), lasting(vec![])],
+            ),
             "list, watch from 10, watch from 15, watch from 15, watch from 15",
         ),
         (
             "a version that is gone leads to a list, and is not a missing kind",
-            vec![
-                list(11, &[]),
-                lasting(vec![event("ERROR", &status(410, "Expired"))]),
-                list(12, &[]),
-                gone(),
-                list(13, &[]),
-            ],
+            vec![list(11, &[]), expired(), list(12, &[]), gone(), list(13, &[])],
             "list, watch from 11, list, watch from 12, list",
         ),
         (
             "a list that expires between two pages is requested as a whole, the next one is not",
-            vec![
-                page("a"),
-                gone(),
-                list(20, &["b"]),
-                ending(vec![], WATCH_DURATION),
-                list(7, &[]),
-                list(7, &[]),
-            ],
+            with(vec![page("a"), gone(), list(20, &["b"])], rewound()),
             "list, apply a, list from next, list of all, apply b, delete a, watch from 20, probe, list, delete b",
         ),
         (
             "a page that does not arrive whole or in time is requested smaller",
-            vec![
-                failure(504, "Timeout"),
-                Script::Break,
-                list(10, &["a"]),
-                ending(vec![], WATCH_DURATION),
-                list(7, &[]),
-                list(7, &[]),
-            ],
+            with(vec![failure(504, "Timeout"), Script::Break, list(10, &["a"])], rewound()),
             "list, list of 125, list of 31, apply a, watch from 10, probe, list of 62, delete a",
         ),
         (
             "a kind that is not served is listed again, and one that is refused is watched on",
-            vec![
-                list(10, &["a"]),
-                not_served(),
-                not_served(),
-                list(20, &[]),
-                forbidden(),
-                lasting(vec![]),
-            ],
+            with(
+                vec![list(10, &["a"]), not_served(), not_served()],
+                vec![list(20, &[]), forbidden(), lasting(vec![])],
+            ),
             "list, apply a, watch from 10, not served, list, not served, list, delete a, \
              watch from 20, refused, watch from 20",
         ),
@@ -467,7 +446,6 @@ async fn after_an_end_or_a_failure_a_watch_misses_nothing_and_lists_only_if_it_c
 
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_counted_in_its_category() {
-    let expired = || lasting(vec![event("ERROR", &status(410, "Expired"))]);
     let failing =
         [Script::Refuse, list(10, &[]), expired(), list(10, &[]), failure(410, "Expired")];
     let world = World::of(failing.into_iter().chain([list(10, &[])])).await;
@@ -508,16 +486,11 @@ async fn an_event_ends_an_outage() {
 async fn an_object_that_cannot_be_decoded_affects_no_other_in_lists_and_in_events() {
     let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
     let of = |name: &str| {
-        format!(
-            r#"{{"metadata":{{"namespace":"ns","name":"{name}","resourceVersion":"10"}},"data":{deep}}}"#
-        )
+        let metadata = object(name, 10)["metadata"].to_string();
+        format!(r#"{{"metadata":{metadata},"data":{deep}}}"#)
     };
-    let page = format!(
-        r#"{{"metadata":{{"resourceVersion":"10"}},"items":[{},{},{}]}}"#,
-        object("a", 1),
-        of("b"),
-        object("c", 2)
-    );
+    let items = [object("a", 1).to_string(), of("b"), object("c", 2).to_string()].join(",");
+    let page = format!(r#"{{"metadata":{{"resourceVersion":"10"}},"items":[{items}]}}"#);
     let modified = format!(r#"{{"type":"MODIFIED","object":{}}}"#, of("a"));
     let world = World::of([
         Script::Respond(200, page),
@@ -525,16 +498,9 @@ async fn an_object_that_cannot_be_decoded_affects_no_other_in_lists_and_in_event
         list(11, &["c"]),
     ])
     .await;
-    let seen = [
-        "list",
-        "apply a",
-        "apply b unreadable",
-        "apply c",
-        "watch from 10",
-        "apply a unreadable",
-        "apply d",
-    ];
-    assert_eq!(world.log()[..7], seen);
+    let seen =
+        "list, apply a, apply b unreadable, apply c, watch from 10, apply a unreadable, apply d";
+    assert_eq!(world.log()[..7].join(", "), seen);
 }
 
 #[tokio::test(start_paused = true)]
@@ -572,8 +538,8 @@ impl Sink<ConfigMap> for Listed {
 
 #[tokio::test(start_paused = true)]
 async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
-    let (now, most, listed) =
-        (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)), Arc::new(Mutex::new(0)));
+    let (now, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let listed = Arc::new(Mutex::new(0));
     let (at_once, peak) = (Arc::clone(&now), Arc::clone(&most));
     let service = tower::service_fn(move |request: Request<Body>| {
         let is_list = !request.uri().query().unwrap_or_default().contains("watch=");
@@ -582,14 +548,10 @@ async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
             if !is_list {
                 return respond(lasting(Vec::new()));
             }
-            {
-                let mut now = at_once.lock();
-                *now += 1;
-                let mut peak = peak.lock();
-                *peak = (*peak).max(*now);
-            }
+            let now = at_once.fetch_add(1, Ordering::Relaxed) + 1;
+            peak.fetch_max(now, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(1)).await;
-            *at_once.lock() -= 1;
+            at_once.fetch_sub(1, Ordering::Relaxed);
             respond(list(5, &[]))
         }
     });
@@ -605,16 +567,13 @@ async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
     while *listed.lock() < watches.len() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!((*most.lock(), *now.lock()), (32, 0));
+    let count = |number: &AtomicU32| number.load(Ordering::Relaxed);
+    assert_eq!((count(&most), count(&now)), (32, 0));
     watches.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// A watch whose requests fail from its tenth second on, for this long: its log with times, its metrics and its health.
-fn interrupted_for(
-    time: Duration,
-    need: Need,
-    failure: fn() -> Script,
-) -> (Arc<Mutex<Vec<String>>>, Metrics, Health) {
+fn interrupted_for(time: Duration, need: Need, failure: fn() -> Script) -> (Log, Metrics, Health) {
     let begin = Instant::now() + Duration::from_secs(10);
     let service = tower::service_fn(move |request: Request<Body>| async move {
         let (now, is_watch) =
@@ -630,17 +589,10 @@ fn interrupted_for(
         }
         respond(script)
     });
-    let (log, metrics, health) =
-        (Arc::<Mutex<Vec<String>>>::default(), Metrics::new("test"), Health::default());
+    let (log, metrics, health) = (Log::default(), Metrics::new("test"), Health::default());
     let sync = health.expect_sync(("controller", "configmaps"), need, &metrics);
-    let watch = Watch::all("configmaps");
-    let following = watch.follow(
-        Client::new(service, "default"),
-        sync,
-        Lists::default(),
-        Box::new(Arc::clone(&log)),
-    );
-    tokio::spawn(following);
+    let (client, sink) = (Client::new(service, "default"), Box::new(Arc::clone(&log)));
+    tokio::spawn(Watch::all("configmaps").follow(client, sync, Lists::default(), sink));
     (log, metrics, health)
 }
 
@@ -696,9 +648,8 @@ async fn a_shorter_interruption_and_a_quiet_watch_leave_everything_known() {
 #[tokio::test(start_paused = true)]
 async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_expected() {
     for is_expected in [false, true] {
-        let metrics = Metrics::new("test");
-        let sync =
-            Health::default().expect_sync(("controller", "configmaps"), Need::Optional, &metrics);
+        let (metrics, id) = (Metrics::new("test"), ("controller", "configmaps"));
+        let sync = Health::default().expect_sync(id, Need::Optional, &metrics);
         let service = tower::service_fn(move |_: Request<Body>| ready(respond(not_served())));
         let watch = Watch::all("configmaps");
         let watch = if is_expected { watch.expected() } else { watch };
@@ -718,13 +669,8 @@ async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it
     let start = |resource, namespace: Option<String>, need| {
         let id = WatchId::new("controller", resource, namespace.map(Text::from));
         let sync = health.expect_sync(id, need, &metrics);
-        let watch = Watch::<ConfigMap>::all(resource);
-        tokio::spawn(watch.follow(
-            client.clone(),
-            sync,
-            lists.clone(),
-            Box::new(Listed(Arc::default())),
-        ))
+        let (client, sink) = (client.clone(), Box::new(Listed(Arc::default())));
+        tokio::spawn(Watch::<ConfigMap>::all(resource).follow(client, sync, lists.clone(), sink))
     };
     let _required = start("one", None, Need::Required);
     // Two that are not told apart count as one.
@@ -733,31 +679,20 @@ async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it
     tokio::time::sleep(Duration::from_secs(61)).await;
     let named = lists.unreadable().unwrap();
     let parts: Vec<_> = named.split("; ").collect();
-    assert!(
-        parts[0].starts_with("controller: one: neither listed nor watched since 20"),
-        "{named}"
-    );
-    assert!(
-        parts.len() == 2
-            && parts[1].starts_with("controller: two: ")
-            && named.ends_with("(forbidden)")
-    );
+    let [one, two] = parts[..] else { panic!("{named}") };
+    assert!(one.starts_with("controller: one: neither listed nor watched since 20"), "{named}");
+    assert!(two.starts_with("controller: two: ") && two.ends_with("(forbidden)"), "{named}");
     late.iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!lists.unreadable().unwrap().contains("two"));
-    let many =
-        (0..40).map(|number| start("three", Some(format!("namespace-{number}")), Need::Late));
+    let namespaces = (0..40).map(|number| format!("namespace-{number}"));
+    let many = namespaces.map(|namespace| start("three", Some(namespace), Need::Late));
     let many: Vec<_> = many.collect();
     tokio::time::sleep(Duration::from_secs(61)).await;
-    assert!(
-        lists.unreadable().unwrap().ends_with("; and 21 others"),
-        "the size of annotations is limited"
-    );
-    let is_measured = || {
-        metrics.text().contains(
-            "unread_since_timestamp_seconds{controller=\"controller\",resource=\"three\"}",
-        )
-    };
+    // The size of annotations is limited.
+    assert!(lists.unreadable().unwrap().ends_with("; and 21 others"));
+    let since = "unread_since_timestamp_seconds{controller=\"controller\",resource=\"three\"}";
+    let is_measured = || metrics.text().contains(since);
     many[1..].iter().for_each(tokio::task::JoinHandle::abort);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(is_measured(), "one of them is left");
@@ -767,7 +702,7 @@ async fn every_watch_that_cannot_read_its_kind_is_named_also_a_late_one_until_it
 }
 
 /// A sink to which the absence of the kind shows that no object exists.
-struct Installable(Arc<Mutex<Vec<String>>>);
+struct Installable(Log);
 
 impl Sink<ConfigMap> for Installable {
     fn apply(&mut self, key: &ObjectKey, object: Result<ConfigMap, Unreadable>) {
@@ -788,10 +723,9 @@ impl Sink<ConfigMap> for Installable {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent_until_it_is_served_again()
  {
-    let (log, lists, health) =
-        (Arc::<Mutex<Vec<String>>>::default(), Lists::default(), Health::default());
-    let sync =
-        health.expect_sync(("controller", "configmaps"), Need::Optional, &Metrics::new("test"));
+    let (log, lists, health) = (Log::default(), Lists::default(), Health::default());
+    let id = ("controller", "configmaps");
+    let sync = health.expect_sync(id, Need::Optional, &Metrics::new("test"));
     let begun = Instant::now();
     let service = tower::service_fn(move |_: Request<Body>| {
         let is_absent = (120..600).contains(&begun.elapsed().as_secs());
@@ -843,11 +777,8 @@ async fn after_an_outage_the_lists_that_a_process_waits_for_come_before_those_of
                 return respond(Script::Refuse);
             }
             if query.contains("watch=") {
-                return respond(if now < begin {
-                    ending(vec![], begin.saturating_sub(now))
-                } else {
-                    lasting(vec![])
-                });
+                let left = (now < begin).then(|| begin.saturating_sub(now));
+                return respond(Script::Events(vec![], left));
             }
             if now >= end {
                 seen.lock().push(query.contains("late"));

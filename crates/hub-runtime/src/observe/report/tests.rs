@@ -41,24 +41,20 @@ fn a_finding_is_counted_once_and_its_event_repeated_until_it_is_over() {
     reporter.findings.lock().published(id, now);
     report(&reporter, Some(Reason::InvalidSelector));
     assert_eq!(due(&reporter, now + REPEAT_MIN / 2), None);
-    assert_eq!(
-        due(&reporter, now + REPEAT_MIN * 2),
-        Some((id, reason)),
-        "before the first one expires"
-    );
-    assert!(
-        reporter.metrics.text().contains("findings_reported_total{reason=\"InvalidSelector\"} 1")
-    );
+    // Before the first one expires.
+    assert_eq!(due(&reporter, now + REPEAT_MIN * 2), Some((id, reason)));
+    let shows = |series: &str| reporter.metrics.text().contains(series);
+    assert!(shows("findings_reported_total{reason=\"InvalidSelector\"} 1"));
     report(&reporter, None);
     assert_eq!(due(&reporter, now + REPEAT_MIN * 2), None);
-    assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
+    assert!(shows("findings{reason=\"InvalidSelector\"} 0"));
     reporter.findings.lock().published(id, now);
     assert!(due(&reporter, now + REPEAT_MIN * 3).is_none(), "a resolved finding is not repeated");
     report(&reporter, Some(Reason::InvalidSelector));
     assert!(due(&reporter, now).is_some(), "a new finding starts again");
     reporter.forget(&Subject::ClusterSet("prod".into()));
     assert_eq!(due(&reporter, now), None, "so are the findings of an object that is gone");
-    assert!(reporter.metrics.text().contains("findings{reason=\"InvalidSelector\"} 0"));
+    assert!(shows("findings{reason=\"InvalidSelector\"} 0"));
 }
 
 #[test]
@@ -67,14 +63,10 @@ fn two_controllers_report_about_the_same_object_without_replacing_the_findings_o
     let other = one.of("other");
     let counts = |invalid: u8, skipped: u8| {
         let text = one.metrics.text();
-        assert!(
-            text.contains(&format!("findings{{reason=\"InvalidSelector\"}} {invalid}\n")),
-            "{text}"
-        );
-        assert!(
-            text.contains(&format!("findings{{reason=\"ClaimSkipped\"}} {skipped}\n")),
-            "{text}"
-        );
+        for (reason, count) in [("InvalidSelector", invalid), ("ClaimSkipped", skipped)] {
+            let series = format!("findings{{reason=\"{reason}\"}} {count}\n");
+            assert!(text.contains(&series), "{text}");
+        }
     };
     report(&one, Some(Reason::InvalidSelector));
     report(&other, Some(Reason::ClaimSkipped));
