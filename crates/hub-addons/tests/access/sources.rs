@@ -18,7 +18,7 @@ async fn cluster_proxy_is_trusted_by_a_config_map_without_a_permission_for_the_s
     let mut rules = rights::provisioner();
     rules.retain(|rule| rule.resources.as_ref().is_none_or(|it| it != &["secrets"]));
     rules.push(rights::rule("list,watch configmaps named front"));
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let hub = Hub::of(rules).await;
     let (a, b) = (Authority::new("a"), Authority::new("b"));
     install(&hub, &Authority::new("not read"), &["c1"]).await;
     let front = |text: &str| {

@@ -3,7 +3,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
@@ -22,7 +21,7 @@ const ENABLED: [&str; 3] = [
 const MANAGER: &str = "open-cluster-management";
 
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, ["team", "other"].map(ocm::namespace)).await;
     ocm::cluster_set("s").create(&hub.ocm).await.unwrap();
     install(&hub, &ENABLED).await;

@@ -4,7 +4,6 @@
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use local_hub::LocalHub;
 use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
 
@@ -18,7 +17,7 @@ const BIND: &str = "permission to bind clusterroles.access.open-cluster-manageme
 
 /// A hub with the chart, and a namespace `team`.
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, [ocm::namespace("team")]).await;
     install(&hub, &["consumerAccess.enabled=true", "consumerAccess.reservedAccounts={search-sa}"])
         .await;

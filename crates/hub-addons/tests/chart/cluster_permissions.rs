@@ -1,7 +1,6 @@
 //! Permissions of consumers as ClusterPermissions: what a process that writes them cannot do. What it maintains with its
 //! permissions is in `own_consumers`.
 
-use local_hub::LocalHub;
 use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
 
@@ -30,7 +29,7 @@ const OWNED: &str = "must be owned by its account";
 const UNLABELLED: &str = "must have its labels";
 
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install_cluster_permission(&hub).await;
     install(&hub, &ENABLED).await;

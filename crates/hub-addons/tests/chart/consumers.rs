@@ -3,8 +3,8 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use local_hub::eventually;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
-use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::Attempt::{self, Create, Delete, Patch, PatchStatus};
@@ -48,7 +48,7 @@ fn declared() -> Object {
 }
 
 pub(crate) async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, ["team", "other"].map(ocm::namespace)).await;
     ocm::cluster_set("s").create(&hub.ocm).await.unwrap();
     install_kueue(&hub).await;
@@ -113,11 +113,8 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
         secrets.get("c1-app").await.is_ok()
     })
     .await;
-    assert_eq!(
-        get(&hub.ocm, &copy("other", &token)).await,
-        None,
-        "the account is limited to its consumer"
-    );
+    // The account is limited to its consumer.
+    assert_eq!(get(&hub.ocm, &copy("other", &token)).await, None);
 
     queued(&hub, "c1").await;
     let astray =
@@ -145,11 +142,8 @@ async fn a_declared_consumer_reads_its_token_on_each_granted_cluster_and_no_othe
     let writes = hub.audit().since(&mark).await.unwrap().of_user(&user(COMPONENT)).writes();
     let writes =
         writes.matching(|request| !["leases", "clusteraccesses"].contains(&&*request.resource));
-    assert_eq!(
-        writes.len(),
-        4,
-        "account, permissions, MultiKueueCluster and MultiKueueConfig: {writes}"
-    );
+    // The account, permissions, MultiKueueCluster and MultiKueueConfig.
+    assert_eq!(writes.len(), 4, "{writes}");
 
     // The grant ends.
     world::delete(&hub.ocm, &ocm::bound("team", "s")).await;
@@ -299,6 +293,9 @@ async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_
     };
     let owner = json!([{ "apiVersion": "v1", "kind": "Namespace", "name": "default", "uid": "1" }]);
     let kept = our_account("app", |it| it["metadata"]["ownerReferences"] = owner);
+    let of_another = our_account("app", |it| {
+        it["metadata"]["labels"]["hub-addons/installation"] = json!("elsewhere");
+    });
     let (ours, foreign) = (our_account("app", |_| {}), account("team", "app"));
     let unmarked = our_account("manual", |it| it["metadata"]["labels"] = json!({}));
     world::create(&hub.ocm, [ours.clone(), foreign.clone(), unmarked.clone()]).await;
@@ -308,10 +305,7 @@ async fn consumer_access_is_held_to_accounts_whose_tokens_go_to_one_unprotected_
     let cases = vec![
         (Create(our_account_on("other", "app", |_| {})), ""),
         (fresh(|it| it["metadata"]["labels"] = json!({})), is_labelled),
-        (
-            fresh(|it| it["metadata"]["labels"]["hub-addons/installation"] = json!("elsewhere")),
-            is_labelled,
-        ),
+        (Create(of_another), is_labelled),
         (fresh(|it| it["metadata"]["annotations"] = json!({})), limited),
         (to(""), limited),
         (to("team,other"), limited),

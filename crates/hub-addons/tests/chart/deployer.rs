@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use local_hub::LocalHub;
 use local_hub::ocm::{self, Object};
 use serde_json::json;
 
@@ -50,7 +49,7 @@ fn listed() -> Vec<PolicyRule> {
 
 #[tokio::test]
 async fn who_may_do_what_the_guide_lists_installs_upgrades_and_uninstalls_the_chart() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     for kind in ["PrometheusRule", "ServiceMonitor"] {
         world::install_open_crd(&hub, ("monitoring.coreos.com", "v1", kind), "Namespaced").await;
     }

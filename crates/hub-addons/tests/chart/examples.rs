@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::ListParams;
 use local_hub::ocm::ServiceAccountToken;
-use local_hub::{LocalHub, eventually, ocm};
+use local_hub::{eventually, ocm};
 use serde_json::Value;
 
 /// The examples, each with the namespace of its application and the account that it uses.
@@ -103,7 +103,7 @@ fn the_cluster_profile_controller_reads_the_file_of_providers() {
 
 #[tokio::test]
 async fn on_a_hub_the_examples_lead_to_the_copies_that_applications_may_read() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     install_kueue(&hub).await;
     for (_, namespace, _) in EXAMPLES {
         let restricted =

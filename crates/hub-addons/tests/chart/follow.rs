@@ -1,7 +1,6 @@
 //! The Role of an application: it names copies of its account alone, and is bound to the ServiceAccounts of its
 //! ClusterAccess alone. Which copies those are is in `rules/consumer_role`.
 
-use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object, ServiceAccountToken};
 use serde_json::{Value, json};
 
@@ -48,7 +47,7 @@ async fn names(hub: &Hub, copies: &[&str]) {
 
 /// A hub with the chart and a ClusterAccess with these fields.
 async fn hub(more: &Value) -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, [ocm::namespace("team"), ocm::cluster_set("s")]).await;
     install(&hub, &["consumerAccess.enabled=true"]).await;
     let mut spec = json!({ "identity": "Copy", "serviceAccountNames": ["app"] });

@@ -85,7 +85,7 @@ fn component((namespace, kind, name, container): (&str, &'static str, &str, &str
 
 /// What a reader has before the first step: two clusters, and the applications.
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(
         &hub.ocm,
         ["argocd", "kueue-system", "fleet-operator", "headlamp"].map(ocm::namespace),

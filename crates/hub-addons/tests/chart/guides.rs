@@ -5,7 +5,6 @@ use std::fs;
 
 use cp_creds::cli::{self, Command, Source};
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
-use local_hub::LocalHub;
 use local_hub::ocm;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -107,7 +106,7 @@ async fn declared(hub: &Hub, fields: &Value) {
 #[tokio::test]
 #[allow(clippy::too_many_lines, reason = "one arm for each kind of block")]
 async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let namespaces = ["argocd", "kueue-system", "fleet-operator", "headlamp", "team", "cluster1"]
         .map(ocm::namespace);
     world::create(&hub.ocm, namespaces).await;
@@ -163,17 +162,12 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 patch if patch.starts_with("token for the Deployment ") => {
                     patched(&hub, patch, &file).await;
                     let pod = &value["spec"]["template"]["spec"];
-                    let token =
-                        &pod["volumes"][0]["projected"]["sources"][0]["serviceAccountToken"];
-                    assert_eq!(
-                        (&token["audience"], &token["path"]),
-                        (&json!("hub-addons"), &json!("token"))
-                    );
+                    let source = &pod["volumes"][0]["projected"]["sources"][0];
+                    let token = &source["serviceAccountToken"];
+                    assert_eq!([&token["audience"], &token["path"]], ["hub-addons", "token"]);
+                    // Where the plugin is told to read it.
                     let mounted = &pod["containers"][0]["volumeMounts"][0]["mountPath"];
-                    assert_eq!(
-                        mounted, "/var/run/secrets/hub-addons",
-                        "where the plugin is told to read it"
-                    );
+                    assert_eq!(mounted, "/var/run/secrets/hub-addons");
                 }
                 patch if patch.starts_with("patch of the Deployment ") => {
                     patched(&hub, patch, &file).await;
@@ -190,11 +184,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                     let arguments =
                         ["apply", "--server-side", "--validate=strict", "--filename", &file];
                     let output = hub.kubectl(&arguments).await.unwrap();
-                    assert!(
-                        output.status.success(),
-                        "{guide}: {}",
-                        String::from_utf8_lossy(&output.stderr)
-                    );
+                    let errors = String::from_utf8_lossy(&output.stderr);
+                    assert!(output.status.success(), "{guide}: {errors}");
                     if let Some(file) = value["data"]["providers.json"].as_str() {
                         let file: Value = serde_json::from_str(file).unwrap();
                         let argo_cd = (guide == "argo-cd.md").then_some("cluster1");
@@ -205,10 +196,8 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 "Kustomization" if guide == "plugin.md" => {}
                 "Kustomization" => kustomized(&hub, &text).await,
                 "Configuration" => {
-                    called(
-                        &value["multiKueue"]["clusterProfile"]["accessProviders"][0]["execConfig"],
-                        None,
-                    );
+                    let provider = &value["multiKueue"]["clusterProfile"]["accessProviders"][0];
+                    called(&provider["execConfig"], None);
                 }
                 other => panic!("{guide}: nothing says how {other} is tried"),
             }

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use local_hub::{LocalHub, eventually};
+use local_hub::eventually;
 use serde_json::json;
 
 use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run, start};
@@ -56,7 +56,7 @@ async fn available(hub: &Hub, component: &str, replicas: i32) {
 
 #[tokio::test]
 async fn helm_test_passes_while_every_controller_works_and_fails_otherwise() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     install(&hub, &[]).await;
     let profiles = start(&hub, "profiles").await;
     let credentials = start(&hub, "credentials").await;

@@ -24,23 +24,20 @@ const OPENSHIFT: &str = "--api-versions=security.openshift.io/v1";
 
 #[tokio::test]
 async fn the_network_policy_permits_dns_where_hubs_have_it() {
-    let dns = |policies: &[Value]| {
-        let policy = policies.iter().find(|it| it["metadata"]["name"] == "hub-addons").unwrap();
-        let to = policy["spec"]["egress"][0]["to"].as_array().unwrap().clone();
-        to.iter()
-            .filter_map(|peer| Some(peer["ipBlock"]["cidr"].as_str()?.to_owned()))
-            .collect::<Vec<_>>()
+    let dns = |policy: &Value| {
+        let to = policy["spec"]["egress"][0]["to"].as_array().unwrap().iter();
+        let networks = to.filter_map(|peer| Some(peer["ipBlock"]["cidr"].as_str()?.to_owned()));
+        networks.collect::<Vec<_>>()
     };
     // NodeLocal DNSCache, and Cloud DNS on GKE.
     let usual = ["169.254.20.10/32", "169.254.169.254/32"];
     let rendered = render(&[]).await;
-    assert_eq!(
-        dns(&of_kind(&rendered, "NetworkPolicy").into_iter().cloned().collect::<Vec<_>>()),
-        usual
-    );
+    let policies = of_kind(&rendered, "NetworkPolicy");
+    let ours = policies.into_iter().find(|it| it["metadata"]["name"] == "hub-addons").unwrap();
+    assert_eq!(dns(ours), usual);
 
     // NodeLocal DNSCache takes over the address of the Service.
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let service = world::object("Service", Some("kube-system"), "kube-dns")
         .field("spec", json!({ "ports": [{ "port": 53, "protocol": "UDP" }] }));
     world::ensure_namespace(&hub.ocm, "kube-system").await;
@@ -50,7 +47,7 @@ async fn the_network_policy_permits_dns_where_hubs_have_it() {
     install(&hub, &[]).await;
     let policy = world::object("NetworkPolicy", Some(NAMESPACE), "hub-addons");
     let policy = get(&hub.ocm, &policy).await.unwrap();
-    assert_eq!(dns(&[policy]), [&usual[..], &[&format!("{address}/32")]].concat());
+    assert_eq!(dns(&policy), [&usual[..], &[&format!("{address}/32")]].concat());
 }
 
 /// The Pods that Deployments make.
@@ -72,19 +69,15 @@ fn security_contexts(objects: &[Value]) -> Vec<&Value> {
 #[tokio::test]
 async fn openshift_chooses_users_and_groups_itself_and_has_the_ca_of_advanced_cluster_management() {
     let acm = format!("--values={}", chart().join("values-acm.yaml").display());
+    let chosen_here =
+        "--set=containerSecurityContext.runAsUser=1,podSecurityContext.supplementalGroups={1}";
     for (arguments, adapts) in [
         (&[][..], false),
         (&[OPENSHIFT], true),
         (&[OPENSHIFT, "--set=openshift.adaptSecurityContexts=false"], false),
         (&["--set=openshift.adaptSecurityContexts=true"], true),
         (&[&acm], true),
-        (
-            &[
-                OPENSHIFT,
-                "--set=containerSecurityContext.runAsUser=1,podSecurityContext.supplementalGroups={1}",
-            ],
-            true,
-        ),
+        (&[OPENSHIFT, chosen_here], true),
     ] {
         let objects = render(arguments).await;
         let contexts = security_contexts(&objects);
@@ -96,10 +89,9 @@ async fn openshift_chooses_users_and_groups_itself_and_has_the_ca_of_advanced_cl
         };
         assert_eq!(contexts.iter().any(chosen), !adapts, "{arguments:?}: {contexts:?}");
         // What restricted-v2 and Pod Security ask for is there all the same.
-        assert!(
-            pods(&objects).iter().all(|pod| pod["securityContext"]["runAsNonRoot"] == true),
-            "{arguments:?}"
-        );
+        for pod in pods(&objects) {
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{arguments:?}");
+        }
         for container in contexts.iter().filter(|context| !context["capabilities"].is_null()) {
             assert_eq!(container["allowPrivilegeEscalation"], false);
             assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
@@ -134,16 +126,13 @@ async fn accounts_and_permissions_can_be_others_work() {
     // Policies are about the accounts that there are, and the syncer's gets what it is given.
     let policies = serde_json::to_string(&of_kind(&objects, "ValidatingAdmissionPolicy")).unwrap();
     for account in run_as {
-        assert!(
-            policies.contains(&format!("'system:serviceaccount:{NAMESPACE}:{account}'")),
-            "{account}"
-        );
+        let user = format!("'system:serviceaccount:{NAMESPACE}:{account}'");
+        assert!(policies.contains(&user), "{account}");
     }
     assert!(!policies.contains(&format!("{NAMESPACE}:{RELEASE}-")), "{policies}");
     let arguments = serde_json::to_string(&pods(&objects)).unwrap();
-    assert!(
-        arguments.contains(&format!("--credential-rights-subject={NAMESPACE}/mine-credentials"))
-    );
+    let subject = format!("--credential-rights-subject={NAMESPACE}/mine-credentials");
+    assert!(arguments.contains(&subject));
 
     let objects = render(&["--set=rbac.create=false,metrics.secure.enabled=true"]).await;
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
@@ -154,7 +143,7 @@ async fn accounts_and_permissions_can_be_others_work() {
 /// YAML takes `1e5` for a number where it is not quoted.
 #[tokio::test]
 async fn a_name_may_look_like_a_number() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let number = "1e5";
     world::create(&hub.ocm, [ocm::namespace(number)]).await;
     let values = json!({
@@ -193,12 +182,8 @@ async fn a_name_may_look_like_a_number() {
     let file = hub.directory().join("values.json");
     fs::write(&file, values.to_string()).unwrap();
     let (chart, file) = (chart().display().to_string(), format!("--values={}", file.display()));
-    let ended = run(
-        helm(),
-        Some(&hub.hub),
-        &["install", number, &chart, "--namespace", number, REGISTRY, &file],
-    )
-    .await;
+    let install = ["install", number, &chart, "--namespace", number, REGISTRY, &file];
+    let ended = run(helm(), Some(&hub.hub), &install).await;
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     let role = world::object("Role", Some(number), "1e5-consumers-argocd");
     assert!(get(&hub.ocm, &role).await.is_some());
@@ -221,15 +206,8 @@ async fn apply_rendered(hub: &Hub, arguments: &[&str]) {
 /// Runs the init container of the Deployment that has one, as the ServiceAccount of its Pod.
 async fn create_crd(hub: &Hub, component: &str) -> Ended {
     let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
-    let pod = api
-        .get(&format!("{RELEASE}-{component}"))
-        .await
-        .unwrap()
-        .spec
-        .unwrap()
-        .template
-        .spec
-        .unwrap();
+    let deployment = api.get(&format!("{RELEASE}-{component}")).await.unwrap();
+    let pod = deployment.spec.unwrap().template.spec.unwrap();
     let account = hub.service_account(NAMESPACE, &pod.service_account_name.unwrap()).await.unwrap();
     let [container] = &pod.init_containers.unwrap()[..] else { panic!("one init container") };
     assert_eq!(container.command.as_deref(), Some(&["/hub-addons".to_owned()][..]));
@@ -237,6 +215,21 @@ async fn create_crd(hub: &Hub, component: &str) -> Ended {
     let arguments: Vec<&str> =
         container.args.iter().flatten().map(String::as_str).chain([&*kubeconfig]).collect();
     hub_addons(&arguments, &[]).await
+}
+
+/// The same finds the CRD.
+async fn finds_the_crd(hub: &Hub) {
+    let ended = create_crd(hub, "profiles").await;
+    let exists = format!("customresourcedefinition {CRD} exists\n");
+    assert_eq!((ended.code, ended.stdout), (Some(0), exists));
+}
+
+/// The controllers work with what was applied.
+async fn everything_works(hub: &Hub) {
+    let running = start_all(hub, &["profiles", "credentials"]).await;
+    bind_a_cluster(hub).await;
+    sees(&hub.ocm, TEAM, &["c1"]).await;
+    stop_all(running).await;
 }
 
 /// A cluster that is bound in the team's namespace.
@@ -274,15 +267,8 @@ async fn the_syncer_alone_creates_the_crd_where_there_is_none() {
 async fn what_is_rendered_without_a_hub_creates_the_crd_where_there_is_none() {
     let hub = creates_the_crd("profiles", &[]).await;
     // The next Pod finds it; and everything works with what was rendered.
-    let ended = create_crd(&hub, "profiles").await;
-    assert_eq!(
-        (ended.code, ended.stdout),
-        (Some(0), format!("customresourcedefinition {CRD} exists\n"))
-    );
-    let running = start_all(&hub, &["profiles", "credentials"]).await;
-    bind_a_cluster(&hub).await;
-    sees(&hub.ocm, TEAM, &["c1"]).await;
-    stop_all(running).await;
+    finds_the_crd(&hub).await;
+    everything_works(&hub).await;
 }
 
 #[tokio::test]
@@ -294,17 +280,10 @@ async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
     let before = version().await;
     for _ in 0..2 {
         apply_rendered(&hub, &[]).await;
-        let ended = create_crd(&hub, "profiles").await;
-        assert_eq!(
-            (ended.code, ended.stdout),
-            (Some(0), format!("customresourcedefinition {CRD} exists\n"))
-        );
+        finds_the_crd(&hub).await;
     }
     assert_eq!(version().await, before);
-    let running = start_all(&hub, &["profiles", "credentials"]).await;
-    bind_a_cluster(&hub).await;
-    sees(&hub.ocm, TEAM, &["c1"]).await;
-    stop_all(running).await;
+    everything_works(&hub).await;
 
     // Whatever RBAC would let it do.
     let words = "may only create the CRD of ClusterProfile";
@@ -316,7 +295,7 @@ async fn what_is_rendered_without_a_hub_leaves_a_crd_that_is_there_alone() {
 async fn what_needs_the_proxys_namespace_waits_until_it_is_there() {
     let named = "accessProvider.clusterProxy.namespace=proxy";
     for values in [&[][..], &[named]] {
-        let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+        let hub = Hub::plain().await;
         let notes = install(&hub, values).await;
         assert_eq!(notes.contains("there is no namespace proxy"), !values.is_empty(), "{notes}");
         let running = start_all(&hub, &["profiles"]).await;

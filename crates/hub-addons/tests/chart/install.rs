@@ -24,7 +24,7 @@ const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
 const PROXY: &str = "accessProvider.clusterProxy.namespace=proxy";
 
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     ocm::namespace("proxy").create(&hub.ocm).await.unwrap();
     hub
 }
@@ -80,15 +80,11 @@ const ACCESS_CRD: &str = "clusteraccesses.access.open-cluster-management.io";
 
 /// What `kubectl get` requests.
 async fn printer_columns_are_shown(hub: &Hub) {
+    let profiles = "multicluster.x-k8s.io/v1alpha1/clusterprofiles";
+    let accesses = "access.open-cluster-management.io/v1alpha1/clusteraccesses";
     for (kind, columns) in [
-        (
-            "multicluster.x-k8s.io/v1alpha1/clusterprofiles",
-            &["Name", "Manager", "Set", "Version", "Healthy", "Age"][..],
-        ),
-        (
-            "access.open-cluster-management.io/v1alpha1/clusteraccesses",
-            &["Name", "Identity", "Clusters", "Ready", "Age"],
-        ),
+        (profiles, &["Name", "Manager", "Set", "Version", "Healthy", "Age"][..]),
+        (accesses, &["Name", "Identity", "Clusters", "Ready", "Age"]),
     ] {
         let request = http::Request::get(format!("/apis/{kind}"));
         let request = request.header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1");
@@ -270,14 +266,8 @@ async fn notes_warn_of_problems_on_the_hub() {
             "--set=image.registry=r,monitoring.prometheusRule.enabled=true,monitoring.prometheusRule.runbookUrl={url}"
         );
         let arguments = ["install", "it", of_chart.to_str().unwrap(), "--dry-run=client", &url];
-        let ended = run(helm(), None, &arguments).await;
-        assert_eq!(
-            ended.stdout.contains("link to a placeholder"),
-            is_told,
-            "{}{}",
-            ended.stdout,
-            ended.stderr
-        );
+        let notes = run(helm(), None, &arguments).await.stdout;
+        assert_eq!(notes.contains("link to a placeholder"), is_told, "{notes}");
     }
 
     world::create(&hub.ocm, [ocm::cluster_set("s"), ocm::bound("default", "s")]).await;
@@ -298,11 +288,8 @@ async fn notes_warn_of_problems_on_the_hub() {
     let (second, binding) = (ocm::namespace("second"), ocm::bound("second", "s"));
     world::create(&hub.ocm, [second, binding]).await;
     assert!(install(&hub, &[PROXY]).await.contains(mandatory));
-    assert!(
-        !install(&hub, &[PROXY, "credentials.requireSyncNamespaces=true"])
-            .await
-            .contains(mandatory)
-    );
+    let notes = install(&hub, &[PROXY, "credentials.requireSyncNamespaces=true"]).await;
+    assert!(!notes.contains(mandatory), "{notes}");
 
     // A Deployment of a tenant says nothing about the addons, whatever its name is.
     let on = "--feature-gates=ClusterProfile=true,ClusterProfileCredSyncer=true";

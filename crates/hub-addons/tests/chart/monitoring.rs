@@ -10,7 +10,7 @@ use std::fs;
 use crate::support::credentials::{copied, token};
 use crate::support::{Addons, Hub, SOON, chart, rights, world};
 use hub_runtime::observe::metrics::Metrics;
-use local_hub::{LocalHub, eventually, ocm};
+use local_hub::{eventually, ocm};
 use promql::{Expression, Series};
 use promtool::promtool;
 use rendered::{Alert, alerts, alerts_of};
@@ -214,7 +214,7 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
 
     // Without the provisioner's permissions, so that watches fail; and with work to do.
     let rules = [rights::projector(), rights::syncer()].concat();
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let hub = Hub::of(rules).await;
     let gates = "--feature-gates=ClusterProfileDirectAccessProvider=true";
     let addons = Addons::start(&hub, &[gates]).await;
     let objects = [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")];

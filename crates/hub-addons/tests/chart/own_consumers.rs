@@ -1,7 +1,6 @@
 //! Applications with an identity of their own: what they are given, and what a process with the permissions of consumer
 //! access cannot give to the user server.
 
-use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
@@ -25,7 +24,7 @@ const OWN: [&str; 4] = [
 const BY_PERMISSIONS: [&str; 1] = ["consumerAccess.permissions=ClusterPermission"];
 
 async fn hub(more: &[&str]) -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let namespaces = ["team", "other", "open-cluster-management-addon"].map(ocm::namespace);
     world::create(&hub.ocm, namespaces).await;
     ocm::cluster_set("s").create(&hub.ocm).await.unwrap();

@@ -4,8 +4,8 @@ use std::fs;
 
 use hub_api::labels::MOUNT_PLUGIN;
 use kube::api::PostParams;
+use local_hub::eventually;
 use local_hub::ocm::{self, Object};
-use local_hub::{LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{Attempt, helm, install, install_arguments, judged, repository, run};
@@ -33,7 +33,7 @@ fn pod(name: &str) -> Object {
 }
 
 async fn hub(values: &[&str]) -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let team = ocm::namespace(NAMESPACE).label("pod-security.kubernetes.io/enforce", "restricted");
     // No controller creates it here, and Pods need it.
     let account = world::object("ServiceAccount", Some(NAMESPACE), "default");
@@ -112,7 +112,7 @@ async fn a_pod_gets_the_plugin_in_the_containers_that_it_names() {
 /// `hack/test.sh oldest` runs it on a hub without them.
 #[tokio::test]
 async fn where_a_hub_lacks_mutating_policies_the_chart_says_so_and_names_another_way() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let apis = hub.ocm.list_api_group_resources("admissionregistration.k8s.io/v1").await.unwrap();
     let is_served =
         apis.resources.iter().any(|resource| resource.kind == "MutatingAdmissionPolicy");
@@ -131,7 +131,7 @@ async fn where_a_hub_lacks_mutating_policies_the_chart_says_so_and_names_another
 /// Workloads of each kind get the plugin in the container that they name, and others stay as they are.
 #[tokio::test]
 async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let workload = |kind: &str, name: &str, asks: Option<&str>| {
         let containers = json!([
             { "name": "sidecar", "image": "sidecar" },

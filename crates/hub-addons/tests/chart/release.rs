@@ -215,13 +215,9 @@ async fn a_release_is_one_folder_that_is_whole() {
     let hub_addons = index["manifests"][0]["digest"].as_str().unwrap();
     let image = format!("image: \"registry.test/team/hub-addons@{hub_addons}\"");
     assert!(rendered.contains(&image), "{image} in {rendered}");
-    let tagged =
-        run(helm, None, &["template", "it", chart.to_str().unwrap(), "--set=image.tag=v9"]).await;
-    assert!(
-        tagged.stderr.contains("image.tag would have no effect beside image.digest"),
-        "{}",
-        tagged.stderr
-    );
+    let template = ["template", "it", chart.to_str().unwrap(), "--set=image.tag=v9"];
+    let tagged = run(helm, None, &template).await.stderr;
+    assert!(tagged.contains("image.tag would have no effect beside image.digest"), "{tagged}");
 
     let again = release(&[]);
     assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("exists"));
@@ -244,11 +240,8 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     // What is missing is found before anything is written.
     let ended = release("amd64");
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(
-        !ended.status.success() && said.contains("linux-amd64/kubectl-clusterprofile does not"),
-        "{said}"
-    );
-    assert!(!output.exists());
+    assert!(said.contains("linux-amd64/kubectl-clusterprofile does not"), "{said}");
+    assert!(!ended.status.success() && !output.exists());
     let ended = release("arm64");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let archives =
@@ -262,10 +255,8 @@ fn a_release_of_one_architecture_has_the_programs_of_this_architecture_alone() {
     let chart = fs::read_dir(output.join("charts")).unwrap().next().unwrap().unwrap().file_name();
     assert!(chart.to_string_lossy().ends_with(&format!("-dev.g{suffix}.tgz")), "{chart:?}");
     let of = |os: &str| format!("kubectl-clusterprofile-{version}-{os}-arm64.tar.gz");
-    assert_eq!(
-        archives,
-        ["clusterprofile.yaml".to_owned(), of("darwin"), of("linux"), of("windows")]
-    );
+    let systems = ["darwin", "linux", "windows"].map(of);
+    assert_eq!(archives, [&["clusterprofile.yaml".to_owned()], &systems[..]].concat());
 }
 
 #[test]
@@ -310,16 +301,11 @@ fn a_build_has_the_version_of_a_release_only_if_it_is_that_release() {
     assert_eq!(version(), "1.2.3\n");
     let mut seen = vec!["1.2.3\n".to_owned(), first];
     for change in ["a", "b"] {
-        fs::write(
-            path("Cargo.toml"),
-            format!("[workspace.package]\nversion = \"1.2.3\"\n# {change}\n"),
-        )
-        .unwrap();
+        let manifest = format!("[workspace.package]\nversion = \"1.2.3\"\n# {change}\n");
+        fs::write(path("Cargo.toml"), manifest).unwrap();
         let changed = version();
-        assert!(
-            changed.starts_with(seen[1].trim_end()) && !seen.contains(&changed),
-            "{changed} in {seen:?}"
-        );
+        assert!(changed.starts_with(seen[1].trim_end()), "{changed} in {seen:?}");
+        assert!(!seen.contains(&changed), "{changed} in {seen:?}");
         seen.push(changed);
     }
 }

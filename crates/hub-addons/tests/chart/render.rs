@@ -15,6 +15,12 @@ use serde_json::{Value, json};
 /// Set by `hack/render.sh`: files are written, and not compared.
 const RECORD: &str = "RECORD";
 
+const NO_PROJECTOR: &str = "featureGates.clusterProfile=false";
+const NO_PROVISIONER: &str = "featureGates.clusterProfileAccessProvider=false";
+const NO_SYNCER: &str = "featureGates.clusterProfileCredSyncer=false";
+const ACCESS: &str = "consumerAccess.enabled=true";
+const USER_SERVER: &str = "userServer.enabled=true";
+
 /// What differs most, under the name that records use.
 const VARIANTS: [(&str, &[&str]); 12] = [
     ("default", &[]),
@@ -23,49 +29,33 @@ const VARIANTS: [(&str, &[&str]); 12] = [
         "rights to all Secrets, no policies",
         &["credentials.secretAccess=cluster", "policies.enabled=false"],
     ),
-    (
-        "the projector alone",
-        &[
-            "featureGates.clusterProfileAccessProvider=false",
-            "featureGates.clusterProfileCredSyncer=false",
-        ],
-    ),
+    ("the projector alone", &[NO_PROVISIONER, NO_SYNCER]),
     (
         "the provisioner alone, of a proxy of one's own",
         &[
-            "featureGates.clusterProfile=false",
-            "featureGates.clusterProfileCredSyncer=false",
+            NO_PROJECTOR,
+            NO_SYNCER,
             "accessProvider.static.server=https://proxy.example/{cluster}",
             "accessProvider.static.ca=configmap/proxy/ca/ca.crt",
         ],
     ),
-    (
-        "the syncer alone",
-        &["featureGates.clusterProfile=false", "featureGates.clusterProfileAccessProvider=false"],
-    ),
+    ("the syncer alone", &[NO_PROJECTOR, NO_PROVISIONER]),
     (
         "the user server",
         &[
-            "userServer.enabled=true",
+            USER_SERVER,
             "userServer.certificateSecret=user-server-tls",
             "userServer.ca=configmap/user-server-ca/ca.crt",
         ],
     ),
-    (
-        "declared access",
-        &["consumerAccess.enabled=true", "consumerAccess.allowedClusterRoles={view,edit}"],
-    ),
+    ("declared access", &[ACCESS, "consumerAccess.allowedClusterRoles={view,edit}"]),
     (
         "declared access by ClusterPermissions",
-        &["consumerAccess.enabled=true", "consumerAccess.permissions=ClusterPermission"],
+        &[ACCESS, "consumerAccess.permissions=ClusterPermission"],
     ),
     (
         "declared access of Argo CD and by own identities",
-        &[
-            "consumerAccess.enabled=true",
-            "consumerAccess.argoCDNamespaces={argocd}",
-            "userServer.enabled=true",
-        ],
+        &[ACCESS, "consumerAccess.argoCDNamespaces={argocd}", USER_SERVER],
     ),
     ("the plugin by annotation", &["pluginInjection.enabled=true"]),
     (
@@ -367,33 +357,24 @@ async fn the_program_takes_the_arguments_of_every_deployment() {
             arguments.extend(["--metrics-bind-address=0", "--health-probe-bind-address=0"]);
             let ended = hub_addons(&arguments, &[]).await;
             let complains = ended.stderr.contains("cannot use the kubeconfig");
-            assert!(
-                ended.code == Some(1) && complains,
-                "{variant} {arguments:?}: {}",
-                ended.stderr
-            );
+            let said = ended.stderr;
+            assert!(ended.code == Some(1) && complains, "{variant} {arguments:?}: {said}");
         }
     }
 }
 
 #[tokio::test]
 async fn the_viewer_lists_no_object_that_can_contain_a_secret() {
-    for values in [
-        &["rbac.viewer.create=true"][..],
-        &["rbac.viewer.create=true", "consumerAccess.enabled=true"],
-    ] {
-        let objects = render(values).await;
+    for access in [ACCESS, "consumerAccess.enabled=false"] {
+        let objects = render(&["rbac.viewer.create=true", access]).await;
         let roles = of_kind(&objects, "ClusterRole");
         let role = roles.into_iter().find(|role| name(role) == "hub-addons-viewer").unwrap();
         for rule in role["rules"].as_array().unwrap() {
             let resources: Vec<_> =
                 rule["resources"].as_array().unwrap().iter().map(Value::to_string).collect();
             let has = |resource: &str| resources.contains(&format!("{resource:?}"));
-            let verbs = rule["verbs"].as_array().unwrap();
-            assert!(
-                verbs.iter().all(|verb| *verb == "get" || *verb == "list" || *verb == "watch"),
-                "{rule}"
-            );
+            let reads = |verb: &Value| ["get", "list", "watch"].iter().any(|it| verb == it);
+            assert!(rule["verbs"].as_array().unwrap().iter().all(reads), "{rule}");
             // ManifestWorks contain any object.
             let secret =
                 ["secrets", "configmaps", "pods", "manifestworks", "*"].into_iter().any(has);
@@ -419,11 +400,8 @@ async fn the_replicas_of_the_user_server_are_its_own_or_those_of_an_autoscaler()
         assert_eq!(of_kind(&objects, "PodDisruptionBudget").len(), 1, "{value}");
     }
     let metric = &autoscaler["metrics"][0]["pods"]["metric"]["name"];
-    assert!(
-        std::fs::read_to_string(repository().join("docs/reference.md"))
-            .unwrap()
-            .contains(metric.as_str().unwrap())
-    );
+    let reference = std::fs::read_to_string(repository().join("docs/reference.md")).unwrap();
+    assert!(reference.contains(metric.as_str().unwrap()));
 }
 
 /// Names that people, and Open Cluster Management's own charts, may give releases.

@@ -2,8 +2,8 @@
 
 use kube::config::AuthInfo;
 use kube::{Client, Config};
+use local_hub::eventually;
 use local_hub::ocm;
-use local_hub::{LocalHub, eventually};
 
 use crate::support::chart::{install, start};
 use crate::support::world;
@@ -37,7 +37,7 @@ async fn token(hub: &Hub, namespace: &str, name: &str) -> String {
 
 #[tokio::test]
 async fn metrics_are_for_those_whom_the_hub_lets_get_them() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     install(&hub, &["metrics.secure.enabled=true"]).await;
     world::create(&hub.ocm, [ocm::namespace("monitoring"), ocm::namespace("team")]).await;
     let group = world::subject("Group", "system:serviceaccounts:monitoring");

@@ -4,8 +4,8 @@
 use k8s_openapi::api::batch::v1::Job;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use local_hub::eventually;
 use local_hub::ocm::{self, Object};
-use local_hub::{LocalHub, eventually};
 use serde_json::json;
 
 use crate::consumers::declare;
@@ -52,7 +52,7 @@ pub async fn uninstall(hub: &Hub, more: &[&str]) -> (Ended, Ended) {
 
 #[tokio::test]
 async fn an_uninstallation_stops_while_applications_have_access_to_clusters() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, ["team", "c1"].map(ocm::namespace)).await;
     install(&hub, &[ENABLED]).await;
     let mark = |object: Object, installation: &str| {

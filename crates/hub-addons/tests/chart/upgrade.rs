@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use local_hub::LocalHub;
+use futures::future::join_all;
 use local_hub::ocm::{self, ManagedCluster};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ async fn helm_does(
 #[tokio::test]
 async fn an_upgrade_from_the_last_package_takes_nothing_away() {
     for program in [helm(), helm3()] {
-        let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+        let hub = Hub::plain().await;
         let objects = [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")];
         world::create(&hub.ocm, objects).await;
         world::create(&hub.ocm, [ocm::bound("team", "s")]).await;
@@ -69,13 +69,10 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         let tokens = world::object("ClusterRole", None, "hub-addons-credentials-tokens");
         let rules = async || get(&hub.ocm, &tokens).await.unwrap()["rules"].clone();
         let versions = async || {
-            let mut versions: Vec<Value> = Vec::new();
-            for object in [profile("team", "c1"), copy("team", &app)] {
-                versions.push(
-                    get(&hub.ocm, &object).await.unwrap()["metadata"]["resourceVersion"].clone(),
-                );
-            }
-            versions
+            let objects = [profile("team", "c1"), copy("team", &app)];
+            let shown = join_all(objects.iter().map(|object| get(&hub.ocm, object))).await;
+            let version = |it: Option<Value>| it.unwrap()["metadata"]["resourceVersion"].clone();
+            shown.into_iter().map(version).collect::<Vec<_>>()
         };
         let before = (rules().await, versions().await);
         assert_eq!(before.0[0]["resourceNames"], json!(["app"]));
@@ -87,15 +84,10 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
                 ["--reset-then-reuse-values"].into_iter().chain(more.as_deref()).collect();
             let ended = helm_does(program, &hub, &chart(), &flags).await;
             assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-            assert!(
-                ended.stdout.contains(&format!("Image: registry.example.com/hub-addons:{tag}\n"))
-            );
-            assert_eq!(
-                ended.stdout.contains("WARNING: image.tag="),
-                more.is_none(),
-                "{}",
-                ended.stdout
-            );
+            let notes = ended.stdout;
+            let image = format!("Image: registry.example.com/hub-addons:{tag}\n");
+            assert!(notes.contains(&image), "{notes}");
+            assert_eq!(notes.contains("WARNING: image.tag="), more.is_none(), "{notes}");
         }
         assert_eq!((rules().await, versions().await), before);
 
@@ -116,7 +108,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
 
 #[tokio::test]
 async fn values_that_are_reused_without_new_ones_are_refused_with_the_flag_to_use() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     world::create(&hub.ocm, [ocm::namespace(HOME)]).await;
     for (program, flags) in [(helm(), &["--reset-values"][..]), (helm3(), &[])] {
         let ended = helm_does(program, &hub, &released(), flags).await;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use local_hub::{LocalHub, ServingAuthority, eventually, ocm};
+use local_hub::{ServingAuthority, eventually, ocm};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -57,7 +57,7 @@ async fn shows(server: &Addons, line: &str) {
 
 #[tokio::test]
 async fn it_waits_for_nothing_but_the_credentials_of_the_proxy_server() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     proxy::install(&hub, &Authority::new("proxy"), &[]).await;
     install(&hub, &VALUES).await;
     for name in ["proxy-client", "proxy-server-ca"] {
@@ -115,7 +115,7 @@ async fn served(hub: &Hub, server: &Addons) -> Vec<u8> {
 
 #[tokio::test]
 async fn it_issues_its_certificate_by_an_authority_that_replicas_share_and_upgrades_keep() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     proxy::install(&hub, &Authority::new("proxy"), &[]).await;
     install(&hub, &ISSUING).await;
     let here = ["--bind-address=127.0.0.1:0"];

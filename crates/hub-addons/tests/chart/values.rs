@@ -25,6 +25,7 @@ async fn refusal(helm: &Path, command: &[&str], values: &[&str]) -> String {
 
 #[tokio::test]
 async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
+    let direct = "write featureGates.clusterProfileDirectAccessProvider'";
     let commands: [&[&str]; 3] =
         [&["template", "it"], &["lint"], &["install", "it", "--dry-run=client"]];
     for (wrong, right) in [
@@ -35,10 +36,7 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
         ("ClusterProfileCredSyncer", "write featureGates.clusterProfileCredSyncer'"),
         ("clusterProfileCredsSyncer", "write featureGates.clusterProfileCredSyncer'"),
         ("clusterProfileCredentialSyncer", "write featureGates.clusterProfileCredSyncer'"),
-        (
-            "ClusterProfileDirectAccessProvider",
-            "write featureGates.clusterProfileDirectAccessProvider'",
-        ),
+        ("ClusterProfileDirectAccessProvider", direct),
         ("ClusterProfileCredRights", "write credentials.secretAccess: granted'"),
         ("clusterProfil", "no such gate; there are clusterProfile, clusterProfileAccessProvider"),
     ] {
@@ -47,10 +45,8 @@ async fn every_command_suggests_the_right_name_for_a_misspelt_gate() {
         for (helm, commands) in [(helm(), &commands[..]), (helm3(), &commands[..2])] {
             for command in commands {
                 let told = refusal(helm, command, &[&value]).await;
-                assert!(
-                    told.contains(wrong) && told.contains(right),
-                    "{command:?} {wrong}: {told}"
-                );
+                let names_both = told.contains(wrong) && told.contains(right);
+                assert!(names_both, "{command:?} {wrong}: {told}");
             }
         }
     }

@@ -77,18 +77,11 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
         "type": "Theirs", "status": "True", "reason": "Theirs", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }));
-    merge_status(
-        &hub.ocm,
-        &shown,
-        &json!({ "accessProviders": providers, "conditions": conditions }),
-    )
-    .await;
-    merge(
-        &hub.ocm,
-        &shown,
-        &json!({ "metadata": { "annotations": { "theirs": "1" }, "finalizers": ["example.com/theirs"] } }),
-    )
-    .await;
+    let status = json!({ "accessProviders": providers, "conditions": conditions });
+    merge_status(&hub.ocm, &shown, &status).await;
+    let metadata =
+        json!({ "annotations": { "theirs": "1" }, "finalizers": ["example.com/theirs"] });
+    merge(&hub.ocm, &shown, &json!({ "metadata": metadata })).await;
 
     // The source changes, and every field with it.
     cluster("c1")
@@ -100,12 +93,8 @@ async fn profiles_live(hub: &Hub, first: &Authority) {
         .await
         .unwrap();
     let second = Authority::new("second");
-    merge(
-        &hub.ocm,
-        &proxy::serving(HOME, ""),
-        &json!({ "stringData": { "tls.crt": second.chain() } }),
-    )
-    .await;
+    let renewed = json!({ "stringData": { "tls.crt": second.chain() } });
+    merge(&hub.ocm, &proxy::serving(HOME, ""), &renewed).await;
     let changed = profile(&hub.ocm, (TEAM, "c1"), "follows its sources", |profile| {
         condition(profile, "ControlPlaneHealthy")["status"] == "False"
             && profile["status"]["version"]["kubernetes"] == "v1.35.0"
@@ -168,12 +157,8 @@ async fn copies_live(hub: &Hub) {
         copied(&hub.ocm, TEAM, &app).await;
     }
     // A change that requires a new object.
-    merge(
-        &hub.ocm,
-        &copy(TEAM, &app),
-        &json!({ "immutable": true, "data": { "token": "ZnJvemVu" } }),
-    )
-    .await;
+    let frozen = json!({ "immutable": true, "data": { "token": "ZnJvemVu" } });
+    merge(&hub.ocm, &copy(TEAM, &app), &frozen).await;
     let recreated = |copy: &Value| copy["immutable"].is_null();
     world::becomes(&hub.ocm, &copy(TEAM, &app), "is recreated", recreated).await;
     copied(&hub.ocm, TEAM, &app).await;
@@ -297,10 +282,8 @@ async fn the_syncer_beside_a_projector_of_open_cluster_management_works() {
     let _all = start_all(&hub, &components).await;
     copies_live(&hub).await;
     nothing_was_refused(&hub, &components).await;
-    assert_eq!(
-        get(&hub.ocm, &world::object("Deployment", Some(NAMESPACE), "hub-addons-profiles")).await,
-        None
-    );
+    let deployment = world::object("Deployment", Some(NAMESPACE), "hub-addons-profiles");
+    assert_eq!(get(&hub.ocm, &deployment).await, None);
 }
 
 #[tokio::test]

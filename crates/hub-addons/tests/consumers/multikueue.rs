@@ -1,6 +1,5 @@
 //! Kueue's objects on a hub without Kueue.
 
-use local_hub::LocalHub;
 use local_hub::ocm;
 use serde_json::{Value, json};
 
@@ -16,7 +15,7 @@ const KUEUE: &str = "kueue-system";
 async fn a_hub_without_kueue_is_reported_everything_else_works_and_kueue_is_picked_up_when_it_comes()
  {
     let rules = [rights::consumer_access(&["multikueue"]), rights::kueue()].concat();
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let hub = Hub::of(rules).await;
     world::create(&hub.ocm, [ocm::namespace(KUEUE), ocm::cluster_set("s")]).await;
     cluster(&hub.ocm, "c1", "s").await;
     ocm::bound(KUEUE, "s").create(&hub.ocm).await.unwrap();

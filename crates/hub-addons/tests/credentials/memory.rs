@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
+use local_hub::eventually;
 use local_hub::ocm::{self, TOKEN_LABEL};
-use local_hub::{LocalHub, eventually};
 use serde_json::json;
 
 use crate::support::credentials::{SYNCED_FROM, SYNCER, copied, rotated, secret, team, token};
@@ -111,7 +111,7 @@ async fn forge_permission(hub: &Hub, namespace: &str) {
 #[tokio::test]
 async fn a_tenant_with_300_large_secrets_and_a_forged_permission_does_not_exhaust_the_syncers_memory()
  {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await;
+    let hub = Hub::of(rights::syncer()).await;
     team(&hub.ocm, "team", &["team-1"]).await;
     let token = token("team-1", "app");
     token.create(&hub.ocm).await.unwrap();
@@ -162,7 +162,7 @@ const OTHERS: (usize, usize) = (2_500, 8 * 1024);
 
 #[tokio::test]
 async fn thousands_of_other_secrets_of_the_hub_never_enter_the_process() {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await;
+    let hub = Hub::of(rights::syncer()).await;
     team(&hub.ocm, "team", &["team-1"]).await;
     let token = token("team-1", "app");
     token.create(&hub.ocm).await.unwrap();

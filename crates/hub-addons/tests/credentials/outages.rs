@@ -6,8 +6,8 @@ use crate::support::credentials::{
 use crate::support::shown::sees;
 use crate::support::world::{self, create, delete, get, told};
 use crate::support::{Addons, Hub, SOON, USER, rights};
+use local_hub::eventually;
 use local_hub::ocm;
-use local_hub::{LocalHub, eventually};
 use std::time::Duration;
 
 /// Bindings can no longer be read: what rests on them is unknown after a minute.
@@ -22,7 +22,7 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
             .iter_mut()
             .for_each(|resources| resources.retain(|resource| resource != BINDINGS));
     }
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), rules).await;
+    let hub = Hub::of(rules).await;
     let permission = hub.grant(USER, rights::bindings()).await.unwrap();
     let addons = Addons::start(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
     let [first, second, third] = ["age-1", "age-2", "age-3"].map(|name| cluster(name, "age"));

@@ -7,10 +7,7 @@ use serde_json::Value;
 use crate::support::field::{self, UPSTREAM};
 use crate::support::shown::{condition, names, sees};
 use crate::support::world::{self, create, delete};
-use crate::support::{Addons, Hub, USER, rights};
-
-const NO_ENTRIES: &str =
-    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+use crate::support::{Addons, Hub, PROJECTOR, USER, rights};
 
 /// Waits until a binding's condition `Bound` has this reason.
 async fn becomes(hub: &Hub, binding: &ocm::Object, wanted: &str) {
@@ -22,7 +19,7 @@ async fn becomes(hub: &Hub, binding: &ocm::Object, wanted: &str) {
 async fn ocm_writes_bound_and_manages_the_default_sets_and_the_projector_follows() {
     let hub = Hub::start(LocalHub::builder(), rights::projector()).await;
     let _registration = field::registered(&hub).await;
-    let _addons = Addons::start(&hub, &[NO_ENTRIES]).await;
+    let _addons = Addons::start(&hub, &[PROJECTOR]).await;
 
     let early = ocm::binding("team", "later");
     create(&hub.ocm, [ocm::namespace("team"), ocm::namespace("all"), early.clone()]).await;
@@ -58,7 +55,7 @@ async fn ocm_writes_bound_and_manages_the_default_sets_and_the_projector_follows
 async fn with_its_gate_off_ocm_does_not_touch_profiles() {
     let hub = Hub::start(LocalHub::builder(), rights::projector()).await;
     let _registration = field::registered(&hub).await;
-    let addons = Addons::start(&hub, &[NO_ENTRIES]).await;
+    let addons = Addons::start(&hub, &[PROJECTOR]).await;
     let cluster = ocm::ManagedCluster::named("one").in_set("default");
     create(&hub.ocm, [ocm::namespace("team"), cluster.into(), ocm::binding("team", "default")])
         .await;

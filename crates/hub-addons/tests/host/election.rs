@@ -4,20 +4,17 @@ use std::time::Duration;
 
 use crate::support::shared::caught_up;
 use crate::support::shown::sees;
-use crate::support::{Addons, Hub, USER, rights, world};
-use local_hub::{LocalHub, eventually, ocm};
+use crate::support::{Addons, Hub, PROJECTOR, USER, rights, world};
+use local_hub::{eventually, ocm};
 
 /// The second process has another user, so that the audit log distinguishes the two.
 const SECOND: &str = "projector";
-const PROJECTOR: &str =
-    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 /// Timeout for a claim to expire: 15 seconds and a margin.
 const EXPIRY: Duration = Duration::from_mins(3);
 
 #[tokio::test]
 async fn a_leader_that_was_frozen_writes_nothing_when_it_wakes_and_ends() {
-    let hub =
-        Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
+    let hub = Hub::for_projector().await;
     hub.grant(SECOND, rights::projector()).await.unwrap();
     let first = Addons::start(&hub, &[PROJECTOR]).await;
     let second = Addons::launch(&hub, "hub-addons-2", SECOND, &[PROJECTOR]).await;

@@ -4,18 +4,14 @@ use std::time::Duration;
 
 use kube::config::Kubeconfig;
 use local_hub::ocm::{self, ManagedCluster};
-use local_hub::{LocalHub, Relay, eventually};
+use local_hub::{Relay, eventually};
 
 use crate::support::shown::{names, sees};
 use crate::support::world::{create, delete};
-use crate::support::{Addons, Hub, USER, rights};
-
-const PROJECTOR: &str =
-    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+use crate::support::{Addons, Hub, PROJECTOR, USER};
 
 async fn hub() -> Hub {
-    let hub =
-        Hub::start(LocalHub::builder().without_controller_manager(), rights::projector()).await;
+    let hub = Hub::for_projector().await;
     let objects = [ocm::namespace("red"), ocm::cluster_set("red"), ocm::bound("red", "red")];
     create(&hub.ocm, objects).await;
     ManagedCluster::named("red-1").in_set("red").create(&hub.ocm).await.unwrap();

@@ -1,12 +1,10 @@
 //! Probes, metrics, and parseable logs, on a real hub.
 
 use crate::support::shown::sees;
-use crate::support::{Addons, Hub, USER, rights, world};
+use crate::support::{Addons, Hub, PROJECTOR, USER, rights, world};
 use local_hub::{LocalHub, ocm};
 use serde_json::Value;
 
-const PROJECTOR: &str =
-    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 const CLUSTERS: &str = "managedclusters.cluster.open-cluster-management.io";
 const PROFILES: &str = "clusterprofiles.multicluster.x-k8s.io";
 
@@ -17,24 +15,22 @@ async fn a_missing_crd_is_reported_and_picked_up_when_it_appears() {
     let hub = Hub::start(builder, rights::projector()).await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
     for resource in ["managedclusters", "clusterprofiles"] {
-        let series = format!(
-            "hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"not_served\"}}"
-        );
         // Repeatedly, not only once.
-        addons.measures_at_least(&series, 4.0).await;
-        let line = format!(
-            "waiting for the CustomResourceDefinition of {resource}: the hub does not serve it"
-        );
+        let labels = format!("resource=\"{resource}\",category=\"not_served\"");
+        addons.measures_at_least(&format!("hub_addons_watch_errors_total{{{labels}}}"), 4.0).await;
+        let kind = format!("the CustomResourceDefinition of {resource}");
+        let line = format!("waiting for {kind}: the hub does not serve it");
         assert_eq!(addons.lines_with(&line), 1, "{}", addons.log());
     }
     let (code, text) = addons.probe("/readyz").await;
     assert_eq!(code, 503);
-    assert!(text.contains("[-] fleet: managedclusters: waiting for the first list"), "{text}");
-    assert!(
-        text.contains("[-] clusterprofiles: clusterprofiles: waiting for the first list"),
-        "{text}"
-    );
-    assert!(text.contains("[+] fleet: managedclustersets: ok"), "{text}");
+    for line in [
+        "[-] fleet: managedclusters: waiting for the first list",
+        "[-] clusterprofiles: clusterprofiles: waiting for the first list",
+        "[+] fleet: managedclustersets: ok",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
     assert_eq!(addons.probe("/livez").await, (200, "ok\n".to_owned()), "a restart would not help");
 
     hub.install_crd(&hub.crd(CLUSTERS).unwrap()).await.unwrap();
@@ -75,10 +71,8 @@ async fn metrics_logs_and_probes_are_machine_readable() {
         "hub_addons_findings_reported_total{reason=\"InvalidSelector\"} 1",
         "hub_addons_watch_synced{controller=\"fleet\",resource=\"managedclusters\"} 1",
     ] {
-        assert!(
-            metrics.lines().any(|line| line.starts_with(series)),
-            "{series} is missing in\n{metrics}"
-        );
+        let is_there = metrics.lines().any(|line| line.starts_with(series));
+        assert!(is_there, "{series} is missing in\n{metrics}");
     }
     assert!(metrics.ends_with("# EOF\n"));
     assert_eq!(addons.probe("/nothing").await.0, 404);
@@ -94,13 +88,9 @@ async fn metrics_logs_and_probes_are_machine_readable() {
         assert!(line["timestamp"].is_string() && line["level"].is_string(), "{line}");
         assert!(line["message"].is_string(), "{line}");
     }
-    assert!(
-        lines.iter().any(|line| line["level"] == "WARN" && line["reason"] == "InvalidSelector"),
-        "{log}"
-    );
-    assert!(
-        lines
-            .iter()
-            .any(|line| line["message"] == "created" && line["object"] == "fleet-00/cluster-0000")
-    );
+    let has = |[first, second]: [(&str, &str); 2]| {
+        lines.iter().any(|line| line[first.0] == first.1 && line[second.0] == second.1)
+    };
+    assert!(has([("level", "WARN"), ("reason", "InvalidSelector")]), "{log}");
+    assert!(has([("message", "created"), ("object", "fleet-00/cluster-0000")]), "{log}");
 }

@@ -2,14 +2,11 @@
 
 use crate::support::proxy::Authority;
 use crate::support::shared::caught_up;
-use crate::support::{Addons, Hub, USER, rights};
+use crate::support::{Addons, Hub, PROJECTOR, USER, rights};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
-use local_hub::LocalHub;
 
-const PROJECTOR: &str =
-    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
 const WATCHED: [&str; 4] =
     ["managedclusters", "managedclustersets", "managedclustersetbindings", "clusterprofiles"];
 
@@ -17,13 +14,9 @@ fn watch_errors(resource: &str, category: &str) -> String {
     format!("hub_addons_watch_errors_total{{resource=\"{resource}\",category=\"{category}\"}}")
 }
 
-fn bare() -> local_hub::HubBuilder {
-    LocalHub::builder().without_controller_manager()
-}
-
 #[tokio::test]
 async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
-    let hub = Hub::start(bare(), rights::projector()).await;
+    let hub = Hub::for_projector().await;
     hub.grant("projector", rights::projector()).await.unwrap();
     hub.stop_api_server().await.unwrap();
     let candidate = Addons::launch(&hub, "candidate", USER, &[PROJECTOR]).await;
@@ -40,13 +33,9 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
     assert!(alone.log().contains("onnection refused"), "{}", alone.log());
     assert_eq!(alone.probe("/readyz").await.0, 503);
     assert_eq!(alone.probe("/livez").await.0, 200, "a restart would not help");
-    assert_eq!(
-        candidate.lines_with("cannot acquire the lease, retrying"),
-        1,
-        "{}",
-        candidate.log()
-    );
-    assert_eq!(candidate.lines_with("WARN"), 1, "{}", candidate.log());
+    for line in ["cannot acquire the lease, retrying", "WARN"] {
+        assert_eq!(candidate.lines_with(line), 1, "{}", candidate.log());
+    }
 
     hub.start_api_server().await.unwrap();
     for addons in [&candidate, &alone] {
@@ -61,7 +50,7 @@ async fn an_api_server_that_cannot_be_reached_is_waited_for_with_one_line() {
 
 #[tokio::test]
 async fn an_api_server_with_a_certificate_of_another_authority_receives_no_request() {
-    let hub = Hub::start(bare(), rights::projector()).await;
+    let hub = Hub::for_projector().await;
     let mut config = Kubeconfig::read_from(hub.kubeconfig_for(USER).unwrap()).unwrap();
     for cluster in config.clusters.iter_mut().filter_map(|it| it.cluster.as_mut()) {
         cluster.certificate_authority = None;
@@ -82,26 +71,18 @@ async fn an_api_server_with_a_certificate_of_another_authority_receives_no_reque
     // Once the kubeconfig has the authority, as after a rotation, the process trusts it without a restart.
     std::fs::copy(hub.kubeconfig_for(USER).unwrap(), &path).unwrap();
     addons.logs("working", "all watches are synced").await;
-    assert_eq!(
-        addons.lines_with("the CA certificates of the hub have changed"),
-        1,
-        "{}",
-        addons.log()
-    );
+    let changed = "the CA certificates of the hub have changed";
+    assert_eq!(addons.lines_with(changed), 1, "{}", addons.log());
     addons.stop().await;
 }
 
 #[tokio::test]
 async fn missing_permissions_are_one_line_each_and_work_begins_when_they_are_granted() {
-    let hub = Hub::start(bare(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let addons = Addons::launch(&hub, "hub-addons", USER, &[PROJECTOR]).await;
     addons.logs("without a permission", "cannot acquire the lease, retrying").await;
-    let line = addons
-        .log()
-        .lines()
-        .find(|line| line.contains("cannot acquire the lease"))
-        .unwrap()
-        .to_owned();
+    let log = addons.log();
+    let line = log.lines().find(|line| line.contains("cannot acquire the lease")).unwrap();
     assert!(line.contains("category=\"forbidden\""), "{line}");
     assert!(line.contains("cannot get resource \\\"leases\\\""), "{line}");
 

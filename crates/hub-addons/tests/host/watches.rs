@@ -1,6 +1,5 @@
 //! Watches in rare failures, on real hubs: a restored etcd, and an API server that was away.
 
-use local_hub::LocalHub;
 use local_hub::ocm::{self, ManagedCluster};
 
 use crate::support::credentials::{copied, label, token, withdrawn};
@@ -15,7 +14,7 @@ const ALONE: &str = "--leader-elect=false";
 async fn hub() -> Hub {
     let mut rules = rights::projector();
     rules.extend(rights::syncer());
-    Hub::start(LocalHub::builder().without_controller_manager(), rules).await
+    Hub::of(rules).await
 }
 
 fn in_red(name: &str) -> ManagedCluster {

@@ -10,7 +10,7 @@ use crate::support::{Hub, world};
 
 /// A hub without controllers, where `team` is granted `berlin`.
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let objects = [
         ocm::namespace("team"),
         ocm::namespace("empty"),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use local_hub::{Kubectl, LocalHub, ocm};
+use local_hub::{Kubectl, ocm};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -11,7 +11,7 @@ use crate::support::{Hub, world};
 
 /// A hub where `team` is granted `berlin`, which has a profile with an access provider.
 async fn hub() -> Hub {
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let objects = [
         ocm::namespace("team"),
         ocm::namespace("berlin"),

@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use local_hub::{LocalHub, ocm};
+use local_hub::ocm;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -65,7 +65,7 @@ async fn a_report_of_ten_thousand_cells_is_whole() {
     if !has_browser().await {
         return;
     }
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let fleet = ocm::Fleet::of(200, 50);
     fleet.create(&hub.ocm).await.unwrap();
     let (page, _) = report(&hub).await;
@@ -96,7 +96,7 @@ async fn a_report_shows_every_grant_and_expiry_requests_nothing_and_has_no_marku
     }
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let hub = Hub::start(LocalHub::builder().without_controller_manager(), Vec::new()).await;
+    let hub = Hub::plain().await;
     let objects = [
         ocm::namespace("team"),
         ocm::namespace("lab"),

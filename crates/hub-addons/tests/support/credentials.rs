@@ -70,7 +70,7 @@ impl Scene {
 
 /// A hub for the syncer alone.
 pub async fn hub() -> Hub {
-    Hub::start(LocalHub::builder().without_controller_manager(), rights::syncer()).await
+    Hub::of(rights::syncer()).await
 }
 
 /// Starts only the syncer, and waits until it works.

@@ -43,6 +43,10 @@ pub const WHOLE_FLEET: Duration = Duration::from_mins(4);
 /// Starts the controllers of profiles without the syncer.
 pub const PROFILES: &str = "--feature-gates=ClusterProfileCredSyncer=false";
 
+/// Starts the projector alone.
+pub const PROJECTOR: &str =
+    "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false";
+
 /// The user of the program.
 pub const USER: &str = "addons";
 
@@ -64,6 +68,16 @@ impl std::ops::Deref for Hub {
 }
 
 impl Hub {
+    /// A hub without a controller manager, on which the program has no permissions.
+    pub async fn plain() -> Self {
+        Self::of(Vec::new()).await
+    }
+
+    /// The same, with these permissions of the program.
+    pub async fn of(rules: Vec<PolicyRule>) -> Self {
+        Self::start(LocalHub::builder().without_controller_manager(), rules).await
+    }
+
     /// A hub on which the program has these permissions.
     pub async fn start(builder: HubBuilder, rules: Vec<PolicyRule>) -> Self {
         Self::with_rights(field::prepare(builder).start().await.unwrap(), rules).await
@@ -96,16 +110,12 @@ impl Hub {
 
     /// A hub for the projector.
     pub async fn for_projector() -> Self {
-        Self::start(LocalHub::builder().without_controller_manager(), rights::projector()).await
+        Self::of(rights::projector()).await
     }
 
     /// Starts the projector alone, and waits until it works.
     pub async fn projector(&self, arguments: &[&str]) -> Addons {
-        let mut all = vec![
-            "--feature-gates=ClusterProfileAccessProvider=false,ClusterProfileCredSyncer=false",
-        ];
-        all.extend(arguments);
-        Addons::start(self, &all).await
+        Addons::start(self, &[&[PROJECTOR], arguments].concat()).await
     }
 }
 
