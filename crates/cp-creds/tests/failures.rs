@@ -14,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use plugin::Plugin;
 use rcgen::{BasicConstraints, IsCa};
-use serde_json::json;
+use serde_json::{Value, json};
 use support::{Hub, OWN_TOKEN, exec_info, found, response, secret, synced_token};
 
 /// How a message begins whose wording is known.
@@ -272,21 +272,14 @@ fn a_call_that_is_wrong_makes_no_request() {
 #[test]
 fn a_kubeconfig_that_cannot_be_followed_makes_no_request() {
     let hub = Hub::answering(found());
-    let user = |user: serde_json::Value| {
+    let edited = |pointer: &str, value: Value| {
         let mut kubeconfig = hub.kubeconfig();
-        kubeconfig["users"][0]["user"] = user;
+        *kubeconfig.pointer_mut(pointer).unwrap() = value;
         kubeconfig
     };
-    let cluster = |field: &str, value: serde_json::Value| {
-        let mut kubeconfig = hub.kubeconfig();
-        kubeconfig["clusters"][0]["cluster"][field] = value;
-        kubeconfig
-    };
-    let top = |field: &str, value: serde_json::Value| {
-        let mut kubeconfig = hub.kubeconfig();
-        kubeconfig[field] = value;
-        kubeconfig
-    };
+    let user = |user: Value| edited("/users/0/user", user);
+    let cluster = |field: &str, value| edited(&format!("/clusters/0/cluster/{field}"), value);
+    let top = |field: &str, value| edited(&format!("/{field}"), value);
     let key_in_place_of_pem = json!({"client-certificate-data": STANDARD.encode(OWN_TOKEN),
         "client-key-data": STANDARD.encode(format!("-----BEGIN {OWN_TOKEN}\n"))});
     for (kubeconfig, words) in [

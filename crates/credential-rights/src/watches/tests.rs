@@ -273,9 +273,9 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     assert_eq!(next(&key), Some("delete"));
     for is_read in [false, true] {
         if is_read {
-            bindings.listed()
+            bindings.listed();
         } else {
-            bindings.unread()
+            bindings.unread();
         }
         assert_eq!(queued(&store).await, ["copies in team"]);
         assert_eq!(next(&key), is_read.then_some("delete"));
