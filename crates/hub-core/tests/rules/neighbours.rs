@@ -138,7 +138,7 @@ fn with_others(count: usize) -> Value {
 }
 
 /// Asserts that nothing is written into a list that is too long, and returns the message that reports it.
-fn reported(plan: ProfilePlan) -> String {
+fn reported(plan: &ProfilePlan) -> String {
     let [finding] = &plan.findings[..] else { panic!("{plan:?}") };
     assert_eq!(plan.action, ProfileAction::Nothing);
     assert_eq!(finding.reason, Reason::TooManyAccessProviders);
@@ -150,7 +150,7 @@ fn a_list_that_others_have_filled_gets_no_entry_of_ours_until_there_is_room() {
     let ours = || provisioner("ours", Some("https://ours"));
     for count in [64, 65] {
         let full = with_others(count);
-        let message = reported(provision(Some(&full), ours()));
+        let message = reported(&provision(Some(&full), ours()));
         assert!(message.contains(&format!("has {count} entries")), "{message}");
         assert!(!observe(&full).has_room_for("ours"));
         // Another owner in the same process is not delayed.
@@ -184,7 +184,7 @@ fn of_our_entries_in_a_list_that_is_too_long_those_that_differ_are_reported() {
     let mut long = provisioned(with_others(62), before).object.unwrap();
     let list = long["status"]["accessProviders"].as_array_mut().unwrap();
     list.push(provider("p62", "https://other"));
-    let message = reported(provision(Some(&long), provisioner_of_two("https://new", "https://b")));
+    let message = reported(&provision(Some(&long), provisioner_of_two("https://new", "https://b")));
     assert!(message.contains("the entry \"a\" is"), "{message}");
 }
 
@@ -198,7 +198,7 @@ fn an_entry_of_ours_in_a_list_that_is_too_long_follows_when_the_list_is_shorter(
         profile
     };
     for server in [Some("https://new"), None] {
-        reported(provision(Some(&profile(65)), provisioner("ours", server)));
+        reported(&provision(Some(&profile(65)), provisioner("ours", server)));
     }
     let same = provision(Some(&profile(65)), provisioner("ours", Some("https://old")));
     assert_eq!((same.action, same.findings), (ProfileAction::Nothing, Vec::new()));

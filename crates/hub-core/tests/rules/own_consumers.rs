@@ -1,8 +1,6 @@
 //! Applications with an identity of their own share the account of the user server: each has its part of the permissions
 //! exactly where its namespace is granted the cluster, and keeps it while that is in doubt.
 
-use std::collections::BTreeSet;
-
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings};
 use hub_core::finding::Reason;
@@ -89,7 +87,9 @@ fn bound(kind: AccessKind, object: &Value) -> Vec<String> {
         let users = users.map(|user| user["name"].as_str().unwrap().rsplit(':').next().unwrap());
         format!("{role} in {namespace} to {}", users.collect::<Vec<_>>().join(" and "))
     });
-    BTreeSet::from_iter(shown).into_iter().collect()
+    let mut shown: Vec<_> = shown.collect();
+    shown.sort();
+    shown
 }
 
 /// The users and groups that the account may impersonate.

@@ -189,8 +189,11 @@ fn what_is_not_known_keeps_the_copy() {
     }
 }
 
-/// The kinds that can become unreadable, what makes them so, and what a copy is reported as meanwhile.
-const UNREAD_KINDS: [(&str, fn(&mut World, bool), State); 8] = [
+/// A kind, what makes it readable or not, and the state of a copy meanwhile.
+type UnreadKind = (&'static str, fn(&mut World, bool), State);
+
+/// The kinds that can become unreadable.
+const UNREAD_KINDS: [UnreadKind; 8] = [
     ("clusters", |it, is_read| _ = it.fleet.set_read(Part::Clusters, is_read), State::GrantUnknown),
     ("sets", |it, is_read| _ = it.fleet.set_read(Part::Sets, is_read), State::GrantUnknown),
     ("bindings", |it, is_read| _ = it.fleet.set_read(Part::Bindings, is_read), State::GrantUnknown),
