@@ -343,6 +343,19 @@ fn nothing_is_created_for_an_application_in_doubt() {
 }
 
 #[test]
+fn an_application_in_doubt_keeps_what_it_has_where_the_kind_of_permissions_changes() {
+    let by_permission = settings_with("ClusterPermission");
+    let mut world = World::default();
+    world.settle_at(&settings(), &both(), &key());
+    let work = world.objects[&WORK].clone();
+    world.settle_at(&by_permission, &grants(Grant::Granted, Grant::Unknown), &key());
+    assert!(!world.objects.contains_key(&WORK));
+    assert_eq!(bound(PERMISSION, &world.objects[&PERMISSION]), bound(WORK, &work));
+    let wanted = impersonated(WORK, &work);
+    assert_eq!(impersonated(PERMISSION, &world.objects[&PERMISSION]), wanted);
+}
+
+#[test]
 fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
     use hub_core::consumer_access::{AccessAction, FoundObject, ObservedObject};
     let mut world = settled(&settings());
