@@ -607,19 +607,22 @@ impl AccessIndex {
 
     /// Ends an overlap, except for anchors with whose certificate the server was seen since it began.
     pub fn end_overlap(&mut self, overlap: Overlap) -> OverlapEnd {
-        let Anchors { retiring, inherited, .. } = &mut self.anchors;
-        let Some(ending) = retiring.get_mut(&overlap) else { return OverlapEnd::Over };
+        let anchors = &mut self.anchors;
+        let Some(ending) = anchors.retiring.get_mut(&overlap) else { return OverlapEnd::Over };
         let end = ending.end();
         if overlap == Overlap::INHERITED {
-            inherited.retain(|_, of_profile| {
-                *of_profile = Arc::new(&**of_profile & &ending.anchors);
-                !of_profile.is_empty()
-            });
+            let seen = ending.anchors.clone();
+            for (key, inherited) in std::mem::take(&mut anchors.inherited) {
+                let left = &*inherited & &seen;
+                if !left.is_empty() {
+                    anchors.inherit(&key, left);
+                }
+            }
         }
         if end != OverlapEnd::Extended {
-            retiring.remove(&overlap);
+            anchors.retiring.remove(&overlap);
         }
-        self.anchors.join();
+        anchors.join();
         end
     }
 

@@ -170,12 +170,15 @@ pub(crate) fn is_maintained(metadata: &ObjectMeta) -> bool {
     [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(metadata, label))
 }
 
-/// The accounts whose copies can have this name: the name of a copy does not say where that of the cluster ends.
+/// The names of clusters and accounts of which the name of a copy can be made: it does not say where the first one ends.
+pub(crate) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
+    name.match_indices('-').map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
+}
+
+/// The accounts whose copies can have this name.
 pub(crate) fn accounts_of_copy(name: &str) -> impl Iterator<Item = AccountKey> {
-    name.match_indices('-').map(|(dash, _)| AccountKey {
-        cluster: name[..dash].into(),
-        account: name[dash + 1..].into(),
-    })
+    splits(name)
+        .map(|(cluster, account)| AccountKey { cluster: cluster.into(), account: account.into() })
 }
 
 /// Whether an account can have copies: their name must be valid.

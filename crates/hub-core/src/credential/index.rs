@@ -11,7 +11,7 @@ use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::credential::account::{Account, accounts_of_copy};
+use crate::credential::account::{Account, accounts_of_copy, splits};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::reach::Reach;
 use crate::credential::secret_map::SecretMap;
@@ -504,7 +504,10 @@ impl CredentialIndex {
 
     /// The accounts that opt in and whose copies have this name.
     pub(super) fn accounts_named(&self, name: &str) -> impl Iterator<Item = AccountKey> {
-        accounts_of_copy(name).filter(|key| self.account(key).is_some_and(|it| it.opts_in))
+        splits(name).filter_map(|(cluster, account)| {
+            let (account, found) = self.accounts.get(cluster)?.get_key_value(account)?;
+            found.opts_in.then(|| ClusterName::from(cluster).account(account))
+        })
     }
 
     /// The account whose token a Secret contains, or should, as far as it shows: by its record, its data or its form. It
