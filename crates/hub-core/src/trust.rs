@@ -23,6 +23,8 @@ pub use self::ca_reference::{CaKind, CaReference, InvalidCaReference};
 pub const BUNDLE_SIZE_LIMIT: usize = 64 * 1024;
 
 const CERTIFICATE: &str = "CERTIFICATE";
+/// The object identifier of the curve P-521 (<https://www.rfc-editor.org/rfc/rfc5480#section-2.1.1.1>).
+const P521: &str = "1.3.132.0.35";
 
 /// One trusted certificate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,6 +33,18 @@ pub struct TrustAnchor {
     pub der: Arc<[u8]>,
     /// When it expires.
     pub not_after: Timestamp,
+}
+
+impl TrustAnchor {
+    /// Whether its key is on the curve P-521. Clients in Go verify the certificates of such a CA, and the TLS library of
+    /// this project does not (<https://github.com/rustls/rustls/issues/2536>).
+    #[must_use]
+    pub fn is_on_p521(&self) -> bool {
+        X509Certificate::from_der(&self.der).is_ok_and(|(_, certificate)| {
+            let curve = certificate.public_key().algorithm.parameters.as_ref();
+            curve.and_then(|curve| curve.as_oid().ok()).is_some_and(|it| it.to_id_string() == P521)
+        })
+    }
 }
 
 /// A non-empty set of trust anchors. The same anchors give the same PEM text, in any order.

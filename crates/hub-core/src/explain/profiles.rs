@@ -11,10 +11,14 @@ use crate::finding::{Finding, Reason};
 use crate::grant::{self, Grant};
 use crate::profile::{ProfileAction, plan};
 use crate::project;
+use crate::trust::{TrustAnchor, TrustBundle};
 
 const PROFILE: &str = "ClusterProfile";
 /// The label of the expiry of a published bundle, in the value of a fact.
 const EXPIRES: &str = "expires";
+/// What a fact adds about trust anchors on this curve.
+const P521: &str =
+    "; hub-addons and cp-creds cannot verify it, since a CA has a key on the curve P-521";
 
 impl Pair<'_> {
     pub(super) fn profile_object(&self) -> Object {
@@ -185,8 +189,8 @@ impl Pair<'_> {
             }
         }
         let entry = entry?;
-        let expiry = access::published_anchors(observed, provider)
-            .and_then(|anchors| anchors.first_expiry());
+        let anchors = access::published_anchors(observed, provider);
+        let expiry = anchors.as_ref().and_then(TrustBundle::first_expiry);
         if let Some(expiry) = expiry.filter(|expiry| *expiry <= hub.now) {
             let field = format!("{field}.cluster.certificate-authority-data");
             let finding =
@@ -195,7 +199,9 @@ impl Pair<'_> {
         }
         let expiry =
             expiry.map(|expiry| format!("; its CA {EXPIRES} {expiry:.0}")).unwrap_or_default();
-        let value = format!("{}{expiry}", entry.server);
+        let is_on_p521 = anchors.iter().flat_map(TrustBundle::anchors).any(TrustAnchor::is_on_p521);
+        let limit = if is_on_p521 { P521 } else { "" };
+        let value = format!("{}{expiry}{limit}", entry.server);
         Some(step(Code::AccessPublished).field(format!("{field}.cluster.server"), value))
     }
 

@@ -17,6 +17,7 @@ use crate::support::credential::{World, account, token};
 use crate::support::{NOON, binding, exclusive, fleet, key, member, with};
 
 pub const RSA: &str = include_str!("../certificates/rsa-root.crt");
+pub const P521: &str = include_str!("../certificates/p521-root.crt");
 pub const EXPIRED: &str = include_str!("../certificates/expired-root.crt");
 const CONTROLLERS: [&str; 3] = ["profile-projector", "access-provisioner", "credential-syncer"];
 

@@ -5,7 +5,7 @@ use hub_core::explain::observed::Observed;
 use hub_core::explain::{Question, Status, Step, explain};
 use serde_json::json;
 
-use super::scene::{RSA, Scene};
+use super::scene::{P521, RSA, Scene, one};
 
 #[test]
 fn once_the_server_is_stated_an_entry_that_leads_elsewhere_is_a_problem() {
@@ -27,6 +27,17 @@ fn once_the_server_is_stated_an_entry_that_leads_elsewhere_is_a_problem() {
     assert_eq!(wrong.trouble(), std::slice::from_ref(&outdated));
     let none = Scene::in_order().profile(&json!({ "status": { "accessProviders": null } }));
     assert_eq!(none.observing(configured).trouble(), [outdated]);
+}
+
+#[test]
+fn that_tls_here_lacks_the_curve_of_a_published_ca_is_a_part_of_the_fact() {
+    for (ca, is_on_p521) in [(P521, true), (RSA, false)] {
+        let explanation =
+            explain(&Scene { ca, ..Scene::in_order() }.observed(), &one("team", "c1"));
+        let step = explanation.findings.iter().find(|it| it.code.as_str() == "AccessPublished");
+        let shown = &step.unwrap().value;
+        assert_eq!(shown.contains("the curve P-521"), is_on_p521, "{shown}");
+    }
 }
 
 #[test]
