@@ -20,7 +20,7 @@
 #   image        the container images: runnable, complete in their SBOMs, and reproducible
 #   attacks      the user server, as it is released, under all attacks of clients and clusters
 #   installed    the chart in Pods on nodes, with the permissions that it renders
-#   load         35 000 profiles with as many copies, within the chart's limits of memory (the API server needs 8 GB)
+#   load         35 000 profiles with as many copies, within 100 MiB (the API server needs 8 GB)
 #   scripts      shellcheck, the references in the documents, and the demo from start to end
 #   deny         licences, bans, sources and advisories of dependencies
 #

@@ -88,8 +88,8 @@ async fn thousands_of_profiles_are_kept_within_the_memory_that_the_chart_request
 /// In the part `load` of `hack/test.sh`: the API server needs minutes for 105 000 writes, and 8 GB of memory. Beside it, a
 /// user server keeps its sessions open.
 #[tokio::test]
-async fn the_largest_measured_fleet_is_kept_within_the_limits_of_the_chart() {
-    let values = [&[ONE], &STATIC[..]].concat();
+async fn the_largest_measured_fleet_is_kept_within_100_mebibytes() {
+    let values = [&[ONE, "resources.limits.memory=100Mi"], &STATIC[..]].concat();
     let Some(stage) = Stage::start(1, &values).await else { return };
     let user_server = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let mut sessions = Sessions::open(user_server, 1000).await;
