@@ -138,8 +138,8 @@ pub enum Withheld {
     InvalidClusterName,
     #[error(
         "the tunnel of cluster-proxy, which the user server uses, carries no requests to a cluster of this name: \
-                   on the cluster, a Service of the name leads to the API server, so the name must begin with a letter and \
-                   must not contain a dot"
+         on the cluster, a Service of the name leads to the API server, so the name must begin with a letter and \
+         must not contain a dot"
     )]
     NameNotRoutable,
     #[error("the hub has no such ManagedCluster")]

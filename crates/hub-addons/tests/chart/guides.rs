@@ -165,7 +165,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                     let source = &pod["volumes"][0]["projected"]["sources"][0];
                     let token = &source["serviceAccountToken"];
                     assert_eq!([&token["audience"], &token["path"]], ["hub-addons", "token"]);
-                    // Where the plugin is told to read it.
+                    // The directory of the token file in the flags of the plugin.
                     let mounted = &pod["containers"][0]["volumeMounts"][0]["mountPath"];
                     assert_eq!(mounted, "/var/run/secrets/hub-addons");
                 }

@@ -146,8 +146,8 @@ impl Account {
         self.state.as_ref().is_ok_and(|state| state.conditions().iter().any(is_ours))
     }
 
-    /// Whether its condition says that every copy exists, once they do. Until the agent names the token that it has created,
-    /// it is about to write the status, and one of two writers would be refused.
+    /// Whether its condition reports that every copy exists, for which only consumer access waits. Until the agent has named
+    /// the token that it created, it is about to write the same status, and one of two writers is refused.
     #[must_use]
     pub fn reports_success(&self) -> bool {
         let names_token = self.state.as_ref().is_ok_and(|state| state.token_secret.is_some());
@@ -170,7 +170,7 @@ pub(crate) fn is_maintained(metadata: &ObjectMeta) -> bool {
     [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(metadata, label))
 }
 
-/// The names of clusters and accounts of which the name of a copy can be made: it does not say where the first one ends.
+/// Each way to split the name of a copy into those of a cluster and an account: it does not show where the first one ends.
 pub(crate) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
     name.match_indices('-').map(|(dash, _)| (&name[..dash], &name[dash + 1..]))
 }

@@ -37,7 +37,7 @@ pub enum State {
     /// The API server refuses to delete a copy that must not exist, or the deletion has failed for some seconds.
     #[error(
         "the API server refuses to delete the Secret, so the token remains; the Secret's \
-                       Event WriteRefused quotes the response"
+         Event WriteRefused quotes the response"
     )]
     DeleteRefused,
     /// The ManagedServiceAccount does not exist, or does not opt in to copies.
@@ -49,14 +49,14 @@ pub enum State {
     NotGranted,
     #[error(
         "the namespace belongs to the hub or to a cluster and receives no credential \
-                       (--protected-namespaces)"
+         (--protected-namespaces)"
     )]
     ProtectedNamespace,
     #[error("whether the cluster is granted is unknown, so an existing copy is kept")]
     GrantUnknown,
     #[error(
         "the name of the ManagedServiceAccount is reserved for that of the user server, whose \
-                       token is copied nowhere"
+         token is copied nowhere"
     )]
     ReservedAccount,
     /// In the step `Account`: the names of cluster and account together are too long for a Secret.
@@ -68,7 +68,7 @@ pub enum State {
     AccountUnknown,
     #[error(
         "status.tokenSecretRef must name the Secret with the name of the account, and names \
-                       another"
+         another"
     )]
     TokenElsewhere,
     #[error("no agent has reported a token yet")]
@@ -84,7 +84,7 @@ pub enum State {
     TooManyNames,
     #[error(
         "the agent did not create the Secret with the name of the account: it must have type \
-                       Opaque, the agent's label and an ownerReference to the account"
+         Opaque, the agent's label and an ownerReference to the account"
     )]
     ForeignToken,
     #[error(
@@ -116,7 +116,7 @@ pub enum State {
     /// The API server refuses to create or change the copy, or the write has failed for some seconds.
     #[error(
         "the API server refuses the write of the Secret because of a quota, a webhook, a \
-                       policy or a missing permission; the Secret's Event WriteRefused quotes the response"
+         policy or a missing permission; the Secret's Event WriteRefused quotes the response"
     )]
     WriteRefused,
 }

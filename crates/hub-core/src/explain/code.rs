@@ -48,7 +48,7 @@ pub enum Code {
     /// it is, and nothing is created.
     #[error(
         "the process that leads cannot read a kind, so what depends on it is unknown: what exists stays, \
-                       and nothing is created"
+         and nothing is created"
     )]
     KindUnreadable,
     #[error("another program overwrites what the profile projector writes")]
@@ -94,7 +94,7 @@ pub enum Code {
     /// it, or its controller does not run.
     #[error(
         "access that has ended still exists: its deletion is refused, a finalizer holds it, or \
-                       its controller does not run"
+         its controller does not run"
     )]
     NotWithdrawn,
     #[error("the agent has reported the token")]
@@ -114,20 +114,20 @@ pub enum Code {
     TokenExpired,
     #[error(
         "the cluster accepts applications of the namespace by their own identity, if the \
-                       roles exist there, which only a test shows"
+         roles exist there, which only a test shows"
     )]
     OwnIdentityAccepted,
     /// cluster-proxy runs with `enableKubeApiProxy: false`, as the multicluster engine does, so the user server cannot
     /// reach a cluster. Use copies of tokens.
     #[error(
         "the user server cannot reach the clusters, since the agents of cluster-proxy do not \
-                       connect under their names (enableKubeApiProxy=false, as the multicluster engine \
-                       sets): use copies of tokens"
+         connect under their names (enableKubeApiProxy=false, as the multicluster engine \
+         sets): use copies of tokens"
     )]
     OwnIdentityUnsupported,
     #[error(
         "applications have permissions for their own identity, and the profile does not \
-                       show the user server: the provisioner for own identities does not run"
+         show the user server: the provisioner for own identities does not run"
     )]
     OwnIdentityNotPublished,
 }

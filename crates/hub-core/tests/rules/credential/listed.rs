@@ -53,7 +53,7 @@ fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
     assert_eq!(world.next(), CopyAction::Nothing);
     assert_eq!(state(&world, "team", "argocd"), State::Synced, "another name is not affected");
-    // The new list shows that there is no token.
+    // The new list does not contain the token.
     assert!(world.index.listed_sources.set(Some(&"kueue".into()), true));
     assert_eq!(state(&world, "team", "kueue"), State::NoToken);
 }
