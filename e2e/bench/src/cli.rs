@@ -56,6 +56,13 @@ pub struct Cli {
     #[arg(long, default_value_t = 0, conflicts_with_all = ["run", "split"])]
     consumers: usize,
 
+    /// Measure a cold start and a restart on a server that keeps objects in memory, for hubs that are larger than etcd
+    /// holds
+    ///
+    /// The server has no rules and no audit log: nothing is compared with a limit.
+    #[arg(long, conflicts_with_all = ["run", "split", "granted", "consumers", "scenarios"])]
+    in_memory: bool,
+
     /// What happens after the cold start; by default everything
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LIST")]
     scenarios: Option<Vec<Scenario>>,
@@ -100,6 +107,11 @@ impl Cli {
     /// What happens after the cold start.
     pub fn scenarios(&self) -> Vec<Scenario> {
         self.scenarios.clone().unwrap_or_else(|| Scenario::value_variants().to_vec())
+    }
+
+    /// Whether the server keeps objects in memory.
+    pub fn in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// What to measure.

@@ -25,6 +25,9 @@ pub const OTHER: &str = "other";
 /// The namespace of cluster-proxy.
 const PROXY: &str = "proxy";
 
+/// The version of Kubernetes of the clusters at first.
+const VERSION: &str = "v1.36.3";
+
 /// Concurrent requests.
 const PARALLEL: usize = 32;
 
@@ -137,7 +140,7 @@ impl Fleet {
                 token.create(&client).await?;
                 tokens.insert(account, hash(&token.token_bytes()));
             }
-            let member = Member { set: String::new(), available: "True", tokens };
+            let member = Member { set: String::new(), available: "True", version: VERSION, tokens };
             Ok((name.clone(), member))
         });
         self.model.clusters.extend(created.await?);
@@ -182,6 +185,18 @@ impl Fleet {
         })
         .await?;
         self.model.clusters.retain(|name, _| !names.contains(name));
+        Ok(())
+    }
+
+    /// Reports the version of Kubernetes of a cluster.
+    pub async fn report_version(
+        &mut self,
+        name: &str,
+        version: &'static str,
+    ) -> Result<(), HubError> {
+        let status = json!({ "status": { "version": { "kubernetes": version } } });
+        merge_status(&self.client, &named(name), &status).await?;
+        self.model.clusters.entry(name.to_owned()).and_modify(|member| member.version = version);
         Ok(())
     }
 
@@ -341,7 +356,7 @@ fn named(cluster: &str) -> Object {
 
 /// A cluster with this number of claims.
 fn cluster(name: &str, claims: usize) -> ManagedCluster {
-    (0..claims).fold(ManagedCluster::named(name), |cluster, number| {
+    (0..claims).fold(ManagedCluster::named(name).version(VERSION), |cluster, number| {
         cluster.claim(&format!("claim-{number}.example.com"), &format!("value {number} of {name}"))
     })
 }

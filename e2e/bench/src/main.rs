@@ -10,8 +10,10 @@ mod controllers;
 mod counts;
 mod error;
 mod fleet;
+mod large;
 mod limit;
 mod measurement;
+mod memory;
 mod model;
 mod place;
 mod process;
@@ -48,6 +50,10 @@ async fn main() -> ExitCode {
 async fn run(cli: &Cli) -> Result<bool, BenchError> {
     let options = cli.options().map_err(|error| HubError::io("find hub-addons", error))?;
     let (size, fails) = (options.size, options.controllers.are_own());
+    if cli.in_memory() {
+        publish(&large::run(&options).await?);
+        return Ok(true);
+    }
     let mut measurements = Vec::new();
     let outcome = match Bench::prepare(options).await {
         Ok(mut bench) => scenario::run(&mut bench, &cli.scenarios(), &mut measurements).await,

@@ -22,6 +22,8 @@ pub struct Member {
     pub set: String,
     /// The status of its condition.
     pub available: &'static str,
+    /// Its version of Kubernetes.
+    pub version: &'static str,
     /// The hash of the token of each account.
     pub tokens: BTreeMap<String, u64>,
 }
@@ -99,6 +101,8 @@ impl Model {
         let has_access = !self.without.contains(&Part::Access);
         if profile.healthy != member.available {
             Some(format!("ControlPlaneHealthy={:?}, not {:?}", profile.healthy, member.available))
+        } else if profile.version != member.version {
+            Some(format!("the version {:?}, not {:?}", profile.version, member.version))
         } else if profile.set != member.set {
             Some(format!("the set {:?}, not {:?}", profile.set, member.set))
         } else if has_access && profile.anchors != self.anchors {

@@ -25,6 +25,8 @@ pub enum Scenario {
     Availability,
     /// Clusters are lost one by one
     Losses,
+    /// Clusters get a new version of Kubernetes one by one
+    Versions,
     /// Clusters join the set one by one, and leave it
     Joins,
     /// A cluster moves to another set
@@ -70,6 +72,7 @@ pub async fn run(
             Scenario::Heartbeats => steps.heartbeats().await?,
             Scenario::Availability => steps.availability().await?,
             Scenario::Losses => steps.losses(size.one_by_one()).await?,
+            Scenario::Versions => steps.versions(size.one_by_one()).await?,
             Scenario::Joins => steps.joins(size.one_by_one()).await?,
             Scenario::SetMove => steps.set_move().await?,
             Scenario::SetSwap => steps.set_swap().await?,
@@ -148,6 +151,17 @@ impl Steps<'_> {
             .await?;
         self.bench.fleet.report_availability(&names, "True").await?;
         self.bench.rest(name).await
+    }
+
+    /// The same with a change that every profile of the cluster shows, and nothing else.
+    async fn versions(&mut self, count: usize) -> Result<(), BenchError> {
+        let names = self.bench.fleet.first(count);
+        let (name, start) = ("new versions", self.bench.begin("new versions").await?);
+        for cluster in &names {
+            self.bench.fleet.report_version(cluster, "v1.36.4").await?;
+            self.bench.converge(name).await?;
+        }
+        self.finish(name, limits::status(count * self.bench.options.size.namespaces), start).await
     }
 
     async fn joins(&mut self, count: usize) -> Result<(), BenchError> {
