@@ -22,6 +22,7 @@ use crate::access::Known;
 use crate::action::Action;
 use crate::consumer_access::{AccessName, Consumer, Consumers};
 use crate::credential::account::{self, Scope, accounts_of_copy};
+use crate::effort;
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
@@ -172,6 +173,7 @@ impl ConsumerRole {
         accounts: Option<&AskingAccounts>,
         role: &Known<ObservedConsumerRole>,
     ) -> Result<Action<Value, Value>, Finding> {
+        effort::count(|spent| spent.plans += 1);
         let (Some(accounts), Some(object)) = (accounts, consumers.object(&self.access)) else {
             return Ok(Action::Nothing);
         };

@@ -6,7 +6,7 @@ use std::cell::Cell;
 /// What was evaluated so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Plans of copies.
+    /// Plans of profiles, copies, Roles, and accounts on clusters.
     pub plans: usize,
     /// Decisions about a cluster in a namespace.
     pub decisions: usize,

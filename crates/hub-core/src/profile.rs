@@ -26,6 +26,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::action::Action;
+use crate::effort;
 use crate::finding::{Finding, Reason};
 use crate::label_allow_list::LabelAllowList;
 use crate::label_set::LabelSet;
@@ -284,6 +285,7 @@ pub fn plan(
     observed: Option<&ObservedProfile>,
     desired: impl IntoIterator<Item = Desired>,
 ) -> ProfilePlan {
+    effort::count(|spent| spent.plans += 1);
     let desired = desired.into_iter().reduce(join).unwrap_or_default();
     let Some(observed) = observed else {
         let action = match desired.presence {

@@ -11,6 +11,7 @@ use super::desired::{AccessAction, AccessSettings, Desired};
 use super::kind::{AccessKey, AccessKind};
 use super::observed::{ObservedAccess, ObservedObject, Owned};
 use super::permissions::{Given, Permissions};
+use crate::effort;
 use crate::finding::{Finding, Reason};
 use crate::fleet::Fleet;
 use crate::grant::Grant;
@@ -34,6 +35,7 @@ impl AccessSettings {
     /// before the list of accounts is complete.
     #[must_use]
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
+        effort::count(|spent| spent.plans += 1);
         let mut findings = Notes::new();
         let actions = match self.grant(fleet, key) {
             Grant::Refused => self.withdraw(key, observed, &mut findings),

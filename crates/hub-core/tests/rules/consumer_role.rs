@@ -1,8 +1,8 @@
 //! A consumer's Role that follows the grant names the copies that its namespace is granted, and no others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::AccountKey;
+use hub_api::names::{AccountKey, ClusterName};
 use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Consumers};
@@ -24,8 +24,8 @@ use serde_json::{Value, json};
 use crate::support::arbitrary::hub_and_steps;
 use crate::support::consumer_access::consumers_of;
 use crate::support::{
-    binding, broken, doubting, exclusive, fleet, granting, granting_all, member,
-    settings_of_permissions as settings,
+    binding, broken, by_labels, condition, doubting, exclusive, fleet, granting, granting_all,
+    member, settings_of_permissions as settings, with,
 };
 
 /// The account `app` of these clusters, without an annotation.
@@ -330,4 +330,49 @@ proptest! {
             shown = planned;
         }
     }
+}
+
+#[test]
+fn a_change_of_a_cluster_queues_the_same_roles_with_one_cluster_access_and_with_fifty() {
+    // The set `moving` is bound in n0 alone.
+    let hub = |objects: usize, set: &str, available: &str| {
+        let state = json!({ "status": { "conditions": [
+            condition("ManagedClusterConditionAvailable", available, "ManagedClusterLease"),
+        ] } });
+        let everywhere = by_labels("all", &json!({}));
+        let namespaces = (1..objects).map(|it| binding(&format!("n{it}"), "all"));
+        let cluster = with(member("c1", set), &state);
+        let moving = [cluster, exclusive("moving"), binding("n0", "moving"), everywhere];
+        fleet(moving.into_iter().chain(namespaces))
+    };
+    let queued = |objects: usize| {
+        let of = |it: usize| (format!("n{it}"), format!("app-{it}"));
+        let declared = (0..objects).map(of).map(|(namespace, account)| {
+            json!({ "namespace": namespace, "name": "reader", "managedServiceAccountName": account })
+        });
+        let consumers = consumers_of(&declared.collect());
+        let asking = AskingAccount { scope: Scope::EveryGrantedNamespace, is_maintained: true };
+        let cluster = ClusterName::from("c1");
+        let keys: Vec<_> =
+            (0..objects).map(|it| cluster.account(&of(it).1.as_str().into())).collect();
+        let accounts: Accounts = keys.iter().map(|key| (key.clone(), asking.clone())).collect();
+        let before = hub(objects, "moving", "True");
+        let shown = consumers.names().map(|access| {
+            let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
+            let rules = rules_of(&role, &settings(), &consumers, &before, &accounts, &[]);
+            (role, role_in(access.namespace.as_str(), &rules).into())
+        });
+        let shown: BTreeMap<_, _> = shown.collect();
+        [("moving", "Unknown"), ("", "True")].map(|(set, available)| {
+            let after = hub(objects, set, available);
+            let of_account = |key| {
+                consumer_role::changes(&settings(), &after, &consumers, &accounts, &shown, key)
+            };
+            let changes = keys.iter().flat_map(of_account);
+            changes.map(|(access, change)| (access.to_string(), change)).collect::<Vec<_>>()
+        })
+    };
+    let of_one = queued(1);
+    assert_eq!(of_one, [vec![], vec![("n0/reader".to_owned(), NameChange::Remove)]]);
+    assert_eq!(queued(50), of_one);
 }

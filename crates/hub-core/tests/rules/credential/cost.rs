@@ -15,9 +15,11 @@ use hub_core::credential::tally::Tally;
 use hub_core::effort::{self, Effort};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
+use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
 use crate::concerned::Profiles;
+use crate::support::api::projection_of;
 use crate::support::consumer_access::settings_of;
 use crate::support::credential::{World, account, secret_key, token};
 use crate::support::{binding, by_labels, cluster, fleet, settings_of_permissions, with};
@@ -142,14 +144,19 @@ fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_
     let profiles = Profiles::default();
     for (sets, others) in [(1, 0), (4, 0), (1, 100)] {
         let fleet = hub(sets, others);
-        let decisions =
-            |touched: &Touched| counted(|| drop(concerned(&fleet, touched, &profiles))).decisions;
-        assert_eq!(decisions(&Touched::Cluster("c1".into())), 3, "{sets} sets, {others} others");
-        assert_eq!(
-            decisions(&Touched::Namespaces(["n1".into()].into())),
-            5,
-            "{sets} sets, {others} others"
-        );
+        let settings = ProjectionSettings::default();
+        for (touched, profiles_of) in
+            [(Touched::Cluster("c1".into()), 3), (Touched::Namespaces(["n1".into()].into()), 5)]
+        {
+            let keys = counted(|| drop(concerned(&fleet, &touched, &profiles)));
+            assert_eq!(keys.decisions, profiles_of, "{sets} sets, {others} others");
+            let plans = counted(|| {
+                for key in concerned(&fleet, &touched, &profiles).keys() {
+                    drop(projection_of(&fleet, key, &settings, None));
+                }
+            });
+            assert_eq!(plans.plans, profiles_of, "{sets} sets, {others} others");
+        }
         let cluster = counted(|| drop(grant::namespaces_of(&fleet, &"c1".into())));
         assert_eq!((cluster.decisions, cluster.matches), (3, 3 * sets));
         let namespace = counted(|| drop(grant::clusters_of(&fleet, &"n1".into())));
@@ -234,13 +241,19 @@ fn a_hub_with_twice_as_many_clusters_namespaces_or_objects_costs_consumer_access
     let of_cluster = |shape| of_consumers(&with_objects(shape), &Touched::Cluster("c1".into()));
     let (one, event) = (start(shape), of_cluster(shape));
     assert!(one.decisions > 0 && one.matches > 0 && event.matches > 0);
+    let [clusters, namespaces, each] = shape;
+    let objects = namespaces * each;
+    assert_eq!(one.plans, objects * (clusters + 2), "each account and Role is planned once");
+    assert_eq!(event.plans, objects, "the accounts on the cluster");
     for part in 0..shape.len() {
         let mut twice = shape;
         twice[part] *= 2;
         let (other, of_event) = (start(twice), of_cluster(twice));
         for (once, twice) in [
+            (one.plans, other.plans),
             (one.decisions, other.decisions),
             (one.matches, other.matches),
+            (event.plans, of_event.plans),
             (event.decisions, of_event.decisions),
             (event.matches, of_event.matches),
         ] {
