@@ -17,17 +17,14 @@ const FIELD_MANAGER: &str = "hub-addons-crds";
 
 /// The output: the CRDs as YAML, or what has been done.
 pub async fn crds(args: &CrdsArgs) -> Result<String, Failure> {
-    let profile = crds::cluster_profile(args.cluster_profile_lists);
     if args.create_missing {
+        let profile = serde_saphyr::from_str(crds::cluster_profile(args.cluster_profile_lists))?;
         return create_missing(connect::connect(args.kubeconfig.as_deref()).await?, &profile).await;
     }
-    crds::all().into_iter().try_fold(String::new(), |text, crd| {
-        let crd = if crd.metadata.name == profile.metadata.name { profile.clone() } else { crd };
-        Ok(format!("{text}---\n{}", serde_saphyr::to_string(&crd)?))
-    })
+    Ok(crds::all(args.cluster_profile_lists))
 }
 
-async fn create_missing(client: Client, crd: &CustomResourceDefinition) -> Result<String, Failure> {
+async fn create_missing(client: Client, crd: &DynamicObject) -> Result<String, Failure> {
     let kind = ApiResource::erase::<CustomResourceDefinition>(&());
     let (api, name) = (Api::<DynamicObject>::all_with(client, &kind), crd.name_any());
     let failed = |verb: &str, error: &kube::Error| {

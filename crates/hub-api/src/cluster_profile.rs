@@ -9,12 +9,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use kube::core::ApiResource;
 use kube::{CustomResource, Resource};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::{decode, schema};
+use crate::decode;
 
 /// The name of the CRD.
 pub const CRD: &str = "clusterprofiles.multicluster.x-k8s.io";
@@ -96,9 +95,7 @@ impl Default for ServedVersions {
 }
 
 /// The cluster that the profile represents, and its manager (KEP-4322).
-#[derive(
-    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "multicluster.x-k8s.io",
     version = "v1alpha1",
@@ -107,7 +104,7 @@ impl Default for ServedVersions {
     status = "ClusterProfileStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "A single cluster of a multi-cluster deployment."
+    schema = "disabled"
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterProfileSpec {
@@ -119,11 +116,8 @@ pub struct ClusterProfileSpec {
 }
 
 /// The cluster manager that owns a profile; immutable.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-#[schemars(extend("x-kubernetes-validations" = [
-    json!({ "rule": "self == oldSelf", "message": "ClusterManager is immutable" }),
-]))]
 pub struct ClusterManager {
     /// The name of the cluster manager.
     pub name: String,
@@ -143,7 +137,7 @@ pub struct StoredProfile {
 }
 
 /// The observed state of the cluster. Several writers share it, each with its own conditions and providers.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterProfileStatus {
     /// The versions that the cluster runs.
@@ -151,27 +145,20 @@ pub struct ClusterProfileStatus {
     pub version: Option<ClusterVersion>,
     /// Properties of the cluster: `ClusterProperty` resources (KEP-2149), or names that the manager defines.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub properties: Vec<Property>,
     /// The state of the cluster; KEP-4322 names `ControlPlaneHealthy` and `Joined`.
     #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        schema_with = "schema::conditions",
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
     pub conditions: Vec<Condition>,
     /// Ways to reach the cluster (KEP-5339).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub access_providers: Vec<AccessProvider>,
     /// Deprecated name of accessProviders. Where both contain a provider, accessProviders takes precedence.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub credential_providers: Vec<AccessProvider>,
 }
 
 /// The versions that a cluster runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterVersion {
     /// The version of Kubernetes, such as v1.36.3.
@@ -180,14 +167,12 @@ pub struct ClusterVersion {
 }
 
 /// A property of the cluster (KEP-4322).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Property {
     /// The name of the property, unique in the list.
-    #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The value; its meaning depends on the property.
-    #[schemars(length(min = 1, max = 1024))]
     pub value: String,
     /// When the property was last observed on the cluster.
     #[serde(default, deserialize_with = "decode::time", skip_serializing_if = "Option::is_none")]
@@ -195,7 +180,7 @@ pub struct Property {
 }
 
 /// One way to reach the cluster (KEP-5339): a consumer selects a provider by name and runs its own plugin for it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AccessProvider {
     /// The name of the provider, unique in the list.
@@ -207,7 +192,7 @@ pub struct AccessProvider {
 
 /// The address of an API server and how to verify it: the cluster of a kubeconfig (client-go, `clientcmd/api/v1`).
 // Absent, empty and false are distinct, so that an entry of another provider is written back unchanged.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Cluster {
     /// The address of the API server, `https://hostname:port`.
@@ -223,7 +208,6 @@ pub struct Cluster {
     pub certificate_authority: Option<String>,
     /// The CA certificates (PEM) that sign the server's certificate.
     #[serde(default, deserialize_with = "decode::bytes", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::bytes")]
     pub certificate_authority_data: Option<ByteString>,
     /// The proxy URL: `http`, `https` or `socks5`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,13 +221,12 @@ pub struct Cluster {
 }
 
 /// An extension of a cluster. An exec plugin receives the one named `client.authentication.k8s.io/exec` as its config.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NamedExtension {
     /// The name of the extension.
     pub name: String,
     /// The content, whose shape the extension defines.
-    #[schemars(extend("type" = "object", "x-kubernetes-preserve-unknown-fields" = true))]
     pub extension: Value,
 }
 
@@ -282,6 +265,8 @@ pub fn controls(reference: &OwnerReference) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

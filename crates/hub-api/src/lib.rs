@@ -14,12 +14,12 @@
 //! | [`cluster_access`] | `ClusterAccess`, `access.open-cluster-management.io/v1alpha1` | its status |
 //! | [`cluster_profile`] | `ClusterProfile`, `multicluster.x-k8s.io/v1alpha1` and `…/v1alpha2` | yes |
 //!
-//! [`crds`] generates the `CustomResourceDefinition`s of these kinds, [`names`] has validated identifiers and
+//! [`crds`] has the `CustomResourceDefinition`s of these kinds, [`names`] has validated identifiers and
 //! [`labels`] the label and annotation keys.
 //!
 //! # Guarantees
 //!
-//! - **No I/O.** No client, no clock, no environment: types, their serde implementations and their schemas.
+//! - **No I/O.** No client, no clock, no environment: types and their serde implementations.
 //! - **What upstream accepts decodes.** Every object that the schemas of Open Cluster Management (OCM) and of
 //!   cluster-inventory-api allow decodes here; unknown fields are ignored. One object that does not decode would stall
 //!   a typed watch, and with it every cluster on the hub.
@@ -45,7 +45,6 @@ pub mod text;
 pub mod workloads;
 
 mod decode;
-mod schema;
 
 // For hub-core, which depends on no client.
 pub use kube::core::{Expression, SelectorExt};

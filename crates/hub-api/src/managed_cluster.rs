@@ -6,11 +6,10 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_profile::ClusterVersion;
-use crate::{decode, schema};
+use crate::decode;
 
 /// The condition by which OCM's registration controller reports whether the cluster's agent renews its lease
 /// (`ManagedClusterConditionAvailable` of `open-cluster-management.io/api/cluster/v1`).
@@ -21,7 +20,7 @@ pub const CONDITION_AVAILABLE: &str = "ManagedClusterConditionAvailable";
 pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
 
 /// What the hub's administrator and the agent declare about a managed cluster.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[kube(
     group = "cluster.open-cluster-management.io",
     version = "v1",
@@ -29,25 +28,9 @@ pub const CONDITION_JOINED: &str = "ManagedClusterJoined";
     status = "ManagedClusterStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "A cluster that registered with the hub. Its name is the cluster's name throughout the hub.",
-    shortname = "mcl",
-    shortname = "mcls",
-    printcolumn = r#"{"name":"Hub Accepted","type":"boolean","jsonPath":".spec.hubAcceptsClient"}"#,
-    printcolumn = r#"{
-        "name":"Managed Cluster URLs","type":"string","jsonPath":".spec.managedClusterClientConfigs[*].url"
-    }"#,
-    printcolumn = r#"{
-        "name":"Joined","type":"string",
-        "jsonPath":".status.conditions[?(@.type==\"ManagedClusterJoined\")].status"
-    }"#,
-    printcolumn = r#"{
-        "name":"Available","type":"string",
-        "jsonPath":".status.conditions[?(@.type==\"ManagedClusterConditionAvailable\")].status"
-    }"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    schema = "disabled"
 )]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterSpec {
     /// Whether the hub's administrator accepts the cluster. OCM neither requires nor defaults the field: an absent one is
     /// false, as in its Go type.
@@ -61,31 +44,25 @@ pub struct ManagedClusterSpec {
 decode::default_when_absent!(ManagedClusterSpec);
 
 /// One API server of the managed cluster.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientConfig {
     /// The URL of the API server.
     pub url: String,
     /// The CA certificates (PEM) that sign the API server's certificate; if absent, the system's roots apply.
     #[serde(default, deserialize_with = "decode::bytes", skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::bytes")]
     pub ca_bundle: Option<ByteString>,
 }
 
 /// What the hub and the agent observed of a managed cluster.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterStatus {
     /// Facts that the managed cluster claims about itself, such as its id and platform.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cluster_claims: Vec<ManagedClusterClaim>,
     /// The state of the cluster; `ManagedClusterJoined` and `ManagedClusterConditionAvailable` among others.
     #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        schema_with = "schema::conditions",
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
     pub conditions: Vec<Condition>,
     /// The versions that the managed cluster reports.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,16 +71,14 @@ pub struct ManagedClusterStatus {
 
 /// A fact that a managed cluster claims about itself.
 // OCM requires neither field and allows neither to be empty: an absent field reads as the empty string.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedClusterClaim {
     /// The name of the claim, such as id.k8s.io.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// The value of the claim.
     #[serde(skip_serializing_if = "String::is_empty")]
-    #[schemars(length(min = 1, max = 1024))]
     pub value: String,
 }
 

@@ -4,15 +4,12 @@
 //! an annotation in place of the namespace in the spec.
 
 use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode;
 
 /// How the addon is configured on the cluster.
-#[derive(
-    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "addon.open-cluster-management.io",
     version = "v1alpha1",
@@ -22,38 +19,20 @@ use crate::decode;
     status = "ManagedClusterAddOnStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Installs an addon on the cluster whose namespace it is in.",
-    shortname = "mca",
-    shortname = "mcas",
-    printcolumn = r#"{
-        "name":"Available","type":"string","jsonPath":".status.conditions[?(@.type==\"Available\")].status"
-    }"#,
-    printcolumn = r#"{
-        "name":"Degraded","type":"string","jsonPath":".status.conditions[?(@.type==\"Degraded\")].status"
-    }"#,
-    printcolumn = r#"{
-        "name":"Progressing","type":"string","jsonPath":".status.conditions[?(@.type==\"Progressing\")].status"
-    }"#
+    schema = "disabled"
 )]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterAddOnSpec {
     /// The namespace in which the agent is to be installed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend(
-        "default" = "open-cluster-management-agent-addon",
-        "maxLength" = 63,
-        "pattern" = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-    ))]
     pub install_namespace: Option<String>,
 }
 
 decode::default_when_absent!(ManagedClusterAddOnSpec);
 
 /// What the addon reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedClusterAddOnStatus {
     /// The namespace in which the agent is installed.
     #[serde(skip_serializing_if = "Option::is_none")]

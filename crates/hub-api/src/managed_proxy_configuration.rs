@@ -2,26 +2,21 @@
 //! `proxy.open-cluster-management.io/v1alpha1`).
 
 use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::decode;
 
 /// What the addon runs, and where.
-#[derive(
-    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "proxy.open-cluster-management.io",
     version = "v1alpha1",
     kind = "ManagedProxyConfiguration",
-    status = "ManagedProxyConfigurationStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Configures the cluster-proxy addon."
+    schema = "disabled"
 )]
 #[serde(rename_all = "camelCase", default, remote = "Self")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedProxyConfigurationSpec {
     /// The proxy server on the hub.
     #[serde(skip_serializing_if = "ProxyServer::is_default")]
@@ -31,13 +26,11 @@ pub struct ManagedProxyConfigurationSpec {
 decode::default_when_absent!(ManagedProxyConfigurationSpec);
 
 /// The proxy server on the hub.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ProxyServer {
     /// The namespace of the proxy servers, their Services and serving certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("default" = ProxyServer::DEFAULT_NAMESPACE))]
     pub namespace: Option<String>,
 }
 
@@ -55,8 +48,3 @@ impl ProxyServer {
         *self == Self::default()
     }
 }
-
-/// What the addon reports. Nothing of it is read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
-pub struct ManagedProxyConfigurationStatus {}

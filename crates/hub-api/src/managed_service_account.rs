@@ -5,16 +5,13 @@
 //! of the account.
 
 use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{decode, schema};
+use crate::decode;
 
 /// How the token is issued; not read.
-#[derive(
-    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "authentication.open-cluster-management.io",
     version = "v1beta1",
@@ -23,23 +20,20 @@ use crate::{decode, schema};
     status = "ManagedServiceAccountStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "An account on the managed cluster whose namespace it is in."
+    schema = "disabled"
 )]
 #[serde(default, remote = "Self")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedServiceAccountSpec {}
 
 decode::default_when_absent!(ManagedServiceAccountSpec);
 
 /// The observed state of the account.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManagedServiceAccountStatus {
     /// The state of the account, from several writers. It is kept as JSON, since a writer of one entry writes the whole
     /// list and must preserve the others' entries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Value>,
     /// The Secret with the token.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,8 +41,7 @@ pub struct ManagedServiceAccountStatus {
 }
 
 /// A Secret in the namespace of the account.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct TokenSecretReference {
     /// The Secret's name.
     pub name: String,

@@ -5,16 +5,13 @@
 //! should watch only the works that it writes, by name.
 
 use kube::CustomResource;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{decode, schema};
+use crate::decode;
 
 /// The manifests, and how they are applied; kept as JSON by those who write them.
-#[derive(
-    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema,
-)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "work.open-cluster-management.io",
     version = "v1",
@@ -23,24 +20,18 @@ use crate::{decode, schema};
     status = "ManifestWorkStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "Applies manifests on the managed cluster whose namespace it is in."
+    schema = "disabled"
 )]
 #[serde(default, remote = "Self")]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManifestWorkSpec {}
 
 decode::default_when_absent!(ManifestWorkSpec);
 
 /// What the agent reports.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct ManifestWorkStatus {
     /// Whether the manifests are applied (`Applied`) and exist (`Available`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schemars(
-        schema_with = "schema::conditions",
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"])
-    )]
     pub conditions: Vec<Value>,
 }

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use hub_api::crds::{Flavour, all, cluster_profile};
+use hub_api::crds::{self, Flavour};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::time::sleep;
 
 use self::requests::{Decides, OpenRequest};
@@ -124,11 +125,9 @@ pub struct Hubs(Vec<(Flavour, Server)>);
 impl Default for Hubs {
     fn default() -> Self {
         let hub = |lists| {
-            let mut crds = all();
-            crds.retain(|crd| crd.spec.names.plural != "clusterprofiles");
-            crds.push(cluster_profile(lists));
-            let crds = crds.iter().filter_map(|crd| serde_json::to_value(crd).ok());
-            (lists, hub::server(crds.chain(consumers::crds())))
+            let crds: Vec<Value> =
+                serde_saphyr::from_multiple(&crds::all(lists)).unwrap_or_default();
+            (lists, hub::server(crds.into_iter().chain(consumers::crds())))
         };
         Self(Flavour::ALL.into_iter().map(hub).collect())
     }

@@ -84,10 +84,8 @@ pub fn all(flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> 
     if let Some(directory) = upstream() {
         return all_in(&directory, flavour);
     }
-    let mut crds = hub_api::crds::all();
-    crds.retain(|crd| name_of(crd) != CLUSTER_PROFILE);
-    crds.push(hub_api::crds::cluster_profile(flavour));
-    Ok(crds)
+    serde_saphyr::from_multiple(&hub_api::crds::all(flavour))
+        .map_err(|error| HubError::Failed(error.to_string()))
 }
 
 /// The CRD with this name among [`all`].
@@ -124,11 +122,11 @@ fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefini
     let profiles = directory.join(profiles);
     if flavour == Flavour::V1alpha2 && !profiles.exists() {
         // No release has it yet.
-        found.insert(CLUSTER_PROFILE.to_owned(), hub_api::crds::cluster_profile(flavour));
+        found.extend(named_crd(hub_api::crds::cluster_profile(flavour)));
     } else {
         found.extend(read(&profiles)?);
     }
-    found.insert(CLUSTER_ACCESS.to_owned(), hub_api::crds::cluster_access());
+    found.extend(named_crd(hub_api::crds::CLUSTER_ACCESS));
     OCM_CRDS
         .into_iter()
         .chain([CLUSTER_PROFILE, CLUSTER_ACCESS])
@@ -154,13 +152,17 @@ pub(crate) fn read(
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
         }
-        if let Some(mut crd) = parse(&std::fs::read_to_string(&path).map_err(failed)?) {
-            // controller-gen used to write an empty status, which is not valid.
-            crd.status = None;
-            crds.insert(name_of(&crd).to_owned(), crd);
-        }
+        crds.extend(named_crd(&std::fs::read_to_string(&path).map_err(failed)?));
     }
     Ok(crds)
+}
+
+/// The CRD in a file, if it is one, and its name.
+fn named_crd(yaml: &str) -> Option<(String, CustomResourceDefinition)> {
+    let mut crd = parse(yaml)?;
+    // controller-gen used to write an empty status, which is not valid.
+    crd.status = None;
+    Some((name_of(&crd).to_owned(), crd))
 }
 
 /// A CRD; `None` if it is another object. Of one that is a template, which OCM's operator fills in with a webhook that converts its versions, only the

@@ -28,6 +28,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use local_hub::{Flavour, HubBuilder, LocalHub, Running, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -101,7 +102,8 @@ impl Hub {
 
     /// The same, with some of its versions only. The storage version does not change.
     pub async fn serve_versions(&self, flavour: Flavour, served: impl Fn(&str) -> bool) {
-        let mut crd = hub_api::crds::cluster_profile(flavour);
+        let crd = hub_api::crds::cluster_profile(flavour);
+        let mut crd: CustomResourceDefinition = serde_saphyr::from_str(crd).unwrap();
         for version in &mut crd.spec.versions {
             version.served = served(&version.name);
         }

@@ -10,6 +10,7 @@ mod upstream;
 
 use std::fmt::Debug;
 
+use hub_api::cluster_access::ClusterAccess;
 use hub_api::cluster_profile::{ClusterProfile, ProfileVersion};
 use hub_api::crds::{self, Flavour};
 use hub_api::managed_cluster::ManagedCluster;
@@ -47,13 +48,14 @@ const SERVED: [(&str, ProfileVersion); 4] = [
 ];
 
 fn ours(name: &str) -> Value {
-    let crd = crds::all().into_iter().find(|crd| crd.metadata.name.as_deref() == Some(name));
-    serde_json::to_value(crd.unwrap_or_else(|| panic!("no CRD {name}"))).unwrap()
+    let mut crds: Vec<Value> = serde_saphyr::from_multiple(crds::OCM).unwrap();
+    crds.retain(|crd| crd["metadata"]["name"] == name);
+    crds.pop().unwrap_or_else(|| panic!("no CRD {name}"))
 }
 
 /// Our CRD of ClusterProfile without the printer columns of v1alpha1, which upstream's lacks.
 fn profiles(flavour: Flavour) -> Value {
-    let mut crd = serde_json::to_value(crds::cluster_profile(flavour)).unwrap();
+    let mut crd: Value = serde_saphyr::from_str(crds::cluster_profile(flavour)).unwrap();
     crd["spec"]["versions"][0].as_object_mut().unwrap().remove("additionalPrinterColumns").unwrap();
     crd
 }
@@ -165,4 +167,14 @@ fn a_profile_that_we_read_and_write_back_keeps_every_field_of_upstreams_schema()
         let written = serde_json::to_value(decode::<ClusterProfile>(&sample)).unwrap();
         assert_same(&compare::equal(&written, &sample), "the written profile");
     }
+}
+
+#[test]
+fn a_cluster_access_that_is_read_has_every_field_of_its_schema() {
+    let crd: Value = serde_saphyr::from_str(crds::CLUSTER_ACCESS).unwrap();
+    let mut sample = samples::complete(schema_of(&crd));
+    sample["apiVersion"] = json!("access.open-cluster-management.io/v1alpha1");
+    sample["kind"] = json!("ClusterAccess");
+    let written = serde_json::to_value(decode::<ClusterAccess>(&sample)).unwrap();
+    assert_same(&compare::equal(&written, &sample), "the written ClusterAccess");
 }

@@ -9,9 +9,10 @@ use serde_json::Value;
 
 /// The schemas of every flavour's versions.
 static SCHEMAS: LazyLock<Vec<Value>> = LazyLock::new(|| {
-    let crds = Flavour::ALL.map(cluster_profile).into_iter();
-    let schemas = crds.flat_map(|crd| crd.spec.versions).filter_map(|version| version.schema);
-    schemas.map(|schema| serde_json::to_value(schema.open_api_v3_schema).unwrap()).collect()
+    let crds = Flavour::ALL
+        .map(|flavour| serde_saphyr::from_str::<Value>(cluster_profile(flavour)).unwrap());
+    let versions = crds.iter().flat_map(|crd| crd["spec"]["versions"].as_array().unwrap());
+    versions.map(|version| version["schema"]["openAPIV3Schema"].clone()).collect()
 });
 
 /// What is wrong with a ClusterProfile, in every flavour.
