@@ -1,13 +1,13 @@
 //! Decoding that accepts everything that the API server accepts.
 
-use std::fmt;
-
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::error_boundary::InvalidObject;
-use serde::de::value::StringDeserializer;
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -64,96 +64,30 @@ macro_rules! default_when_absent {
 
 pub(crate) use default_when_absent;
 
+/// The API server validates `format: byte` with a pattern that allows unused bits to be set in the last character of the
+/// base64 (`AB==`). Go's decoder ignores these bits, the decoder of `ByteString` rejects them.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
 /// Reads an optional `format: byte` string.
-///
-/// The API server validates the format with a pattern that allows unused bits to be set in the last character of the
-/// base64 (`AB==`). Go's decoder ignores these bits, the decoder of `ByteString` rejects them, so they are cleared
-/// first.
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<ByteString>, D::Error> {
-    Option::<String>::deserialize(deserializer)?
-        .map(|text| ByteString::deserialize(StringDeserializer::new(without_stray_bits(text))))
-        .transpose()
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| BASE64.decode(text).map(ByteString).map_err(D::Error::custom)).transpose()
 }
 
-/// Clears the unused low bits of the last base64 character.
-fn without_stray_bits(mut text: String) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let digits = text.trim_end_matches('=').len();
-    let unused = match text.len() - digits {
-        1 => 2,
-        2 => 4,
-        _ => return text,
-    };
-    let last = text[..digits].bytes().last();
-    if let Some(value) = last.and_then(|last| ALPHABET.iter().position(|letter| *letter == last)) {
-        let cleared = char::from(ALPHABET[value >> unused << unused]);
-        text.replace_range(digits - 1..digits, cleared.encode_utf8(&mut [0]));
-    }
-    text
-}
-
-/// Reads a value as JSON text. It fails where decoding a [`Value`] would fail, without the memory that one takes.
+/// Reads a value as JSON text. It fails where decoding a [`Value`] would fail.
 pub(crate) fn text<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Box<RawValue>>, D::Error> {
     let text = Option::<Box<RawValue>>::deserialize(deserializer)?;
     if let Some(text) = &text {
-        serde_json::from_str::<Parsed>(text.get()).map_err(D::Error::custom)?;
+        serde_json::from_str::<Value>(text.get()).map_err(D::Error::custom)?;
     }
     Ok(text)
-}
-
-/// Validates JSON fully and discards it; [`serde::de::IgnoredAny`] only skips.
-struct Parsed;
-
-impl<'de> Deserialize<'de> for Parsed {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Parsed {
-    type Value = Self;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("JSON")
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Self>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self, A::Error> {
-        while fields.next_entry::<Self, Self>()?.is_some() {}
-        Ok(self)
-    }
 }
 
 /// Reads conditions, and their times as [`time`] does; an invalid time reads as the start of the epoch.

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::TypeMeta;
-use serde::de::{Error, Unexpected, Visitor};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroizing;
 
@@ -101,24 +101,12 @@ impl Serialize for SecretBytes {
 
 impl<'de> Deserialize<'de> for SecretBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Base64;
-
-        impl Visitor<'_> for Base64 {
-            type Value = SecretBytes;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("base64")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<SecretBytes, E> {
-                let bytes = STANDARD.decode(text);
-                // The decoder's own error quotes the byte that it rejects.
-                let unexpected = |_| E::invalid_value(Unexpected::Other("invalid base64"), &self);
-                bytes.map(|bytes| SecretBytes(Zeroizing::new(bytes))).map_err(unexpected)
-            }
-        }
-
-        deserializer.deserialize_str(Base64)
+        let text = Zeroizing::new(String::deserialize(deserializer)?);
+        let bytes = STANDARD.decode(&*text);
+        // The decoder's own error quotes the byte that it rejects.
+        bytes
+            .map(|bytes| Self(Zeroizing::new(bytes)))
+            .map_err(|_| D::Error::custom("invalid base64"))
     }
 }
 
