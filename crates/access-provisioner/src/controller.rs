@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use hub_api::names::ProfileKey;
+use hub_core::access::AccessSource;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::Shared;
 use hub_runtime::host::Watches;
 
 use crate::metrics::EntryMetrics;
-use crate::settings::{ProvisionerSettings, SourceSettings};
+use crate::settings::ProvisionerSettings;
 use crate::store::Store;
 use crate::watches;
 
@@ -32,7 +33,7 @@ impl Provisioner {
 
 impl Controller for Provisioner {
     fn name(&self) -> &'static str {
-        self.store.settings.source.controller()
+        self.store.settings.controller()
     }
 
     fn needs(&self) -> &'static [FleetKind] {
@@ -44,13 +45,11 @@ impl Controller for Provisioner {
     }
 
     fn watch(&self, watches: &Watches) {
-        match &self.store.settings.source {
-            SourceSettings::ClusterProxy { require_addon, ca, .. } => {
-                watches::watch_cluster_proxy(&self.store, watches, *require_addon, ca.clone());
-            }
-            SourceSettings::Static { ca, .. } | SourceSettings::UserServer { ca, .. } => {
-                watches::watch_ca(&self.store, watches, ca);
-            }
+        let ProvisionerSettings { source, ca, .. } = &self.store.settings;
+        if let AccessSource::ClusterProxy { require_addon, .. } = source {
+            watches::watch_cluster_proxy(&self.store, watches, *require_addon, ca.clone());
+        } else if let Some(ca) = ca {
+            watches::watch_ca(&self.store, watches, ca);
         }
     }
 

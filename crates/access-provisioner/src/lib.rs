@@ -21,4 +21,4 @@ mod watches;
 pub use controller::{GATE, OWN_IDENTITY_GATE, Provisioner};
 pub use direct::{DIRECT_GATE, DIRECT_PROVIDER, Direct};
 pub use metrics::EntryMetrics;
-pub use settings::{Handshake, ProvisionerSettings, SourceSettings};
+pub use settings::{Handshake, ProvisionerSettings};

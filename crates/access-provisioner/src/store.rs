@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::access::{
-    self, AccessIndex, AccessSource, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Known,
-    Offer, Overlap, OverlapEnd, ServerState,
+    self, AccessIndex, AnchorChange, AnchorPlace, AnchorReader, CLUSTER_PROXY, Offer, Overlap,
+    OverlapEnd, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
+use hub_core::access::Known;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::trust::{self, TrustBundle, TrustError};
 use hub_core::version::Uid;
@@ -23,7 +24,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info};
 
 use crate::metrics::{EntryGauges, EntryMetrics};
-use crate::settings::{ProvisionerSettings, SourceSettings};
+use crate::settings::ProvisionerSettings;
 
 /// The time between two checks of the published server during an overlap.
 const OVERLAP_INTERVAL: Duration = Duration::from_secs(2);
@@ -60,24 +61,13 @@ impl Store {
         settings: ProvisionerSettings,
         metrics: EntryMetrics,
     ) -> Arc<Self> {
-        let (name, source) = match &settings.source {
-            SourceSettings::ClusterProxy { require_addon, ca } => (
-                "cluster_proxy",
-                AccessSource::ClusterProxy { require_addon: *require_addon, ca: ca.clone() },
-            ),
-            SourceSettings::Static { server, .. } => {
-                ("static", AccessSource::Static(server.clone()))
-            }
-            SourceSettings::UserServer { server, .. } => {
-                ("own_identity", AccessSource::UserServer(server.clone()))
-            }
-        };
-        let gauges = EntryGauges::new(name, metrics);
+        let source = settings.source.clone();
+        let gauges = EntryGauges::new((&source).into(), metrics);
         gauges.declare_server();
         let index = AccessIndex::new(&settings.provider, source, !settings.overlap.is_zero());
         Arc::new(Self {
             host: Arc::clone(&shared.host),
-            reporter: shared.host.reporter(settings.source.controller()),
+            reporter: shared.host.reporter(settings.controller()),
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
             settings,
@@ -94,7 +84,7 @@ impl Store {
         let ours = observed.filter(|observed| self.is_ours(observed));
         let offer = ours.map(|ours| self.index.lock().offer(key, ours));
         self.gauges.set(key, observed.zip(offer.as_ref()));
-        if self.settings.source.is_user_server() {
+        if self.settings.is_for_own_identity() {
             let uid = observed.map(|observed| &observed.version.uid);
             let finding = offer.as_ref().and_then(Offer::finding);
             self.reporter.report(
@@ -103,10 +93,7 @@ impl Store {
                 finding.into_iter().collect(),
             );
         }
-        match (offer, ours) {
-            (Some(offer), _) => offer.into_desired(&self.settings.provider),
-            (None, _) => Desired::default(),
-        }
+        offer.map(|offer| offer.into_desired(&self.settings.provider)).unwrap_or_default()
     }
 
     /// Begins to work, since every watch has its first list: trust anchors that profiles publish and the source lacks
@@ -143,7 +130,7 @@ impl Store {
             let renamed = index.set_serving_names(place, trust::serving_names(content));
             let change = index.set_anchors(place, reading);
             let expiry = index.current_anchors().and_then(TrustBundle::first_expiry);
-            if !self.settings.source.is_user_server() {
+            if !self.settings.is_for_own_identity() {
                 self.gauges.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
             let inherited = late && change != AnchorChange::None && self.inherit(&mut index);
@@ -191,16 +178,9 @@ impl Store {
         }
     }
 
-    /// Records whether addons are known.
-    pub(crate) fn set_addons_read(&self, is_read: bool) {
-        if self.index.lock().set_addons_read(is_read) && is_read {
-            self.enqueue_all();
-        }
-    }
-
-    /// Records whether the proxy's configuration can be read.
-    pub(crate) fn set_configuration_read(&self, is_read: bool) {
-        if self.index.lock().set_configuration_read(is_read) && is_read {
+    /// Records with this method of the index whether a kind can be read.
+    pub(crate) fn set_read(&self, set: fn(&mut AccessIndex, bool) -> bool, is_read: bool) {
+        if set(&mut self.index.lock(), is_read) && is_read {
             self.enqueue_all();
         }
     }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
-use hub_core::access::{CLUSTER_PROXY, Known, serving_certificate};
+use hub_core::access::{AccessIndex, CLUSTER_PROXY, serving_certificate};
 use hub_core::finding::{Finding, Reason};
+use hub_core::access::Known;
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use hub_core::version::Uid;
 use hub_runtime::host::Watches;
@@ -138,12 +139,12 @@ impl Sink<ManagedProxyConfiguration> for ConfigurationSink {
     }
 
     fn set_read(&mut self, is_read: bool) {
-        self.store.set_configuration_read(is_read);
+        self.store.set_read(AccessIndex::set_configuration_read, is_read);
     }
 
     /// Without its CRD, no configuration exists: the proxy is not installed, or not any more.
     fn not_served(&mut self) -> bool {
-        self.store.set_configuration_read(true);
+        self.store.set_read(AccessIndex::set_configuration_read, true);
         self.absent();
         true
     }
@@ -165,7 +166,7 @@ impl Sink<PartialObjectMeta<ManagedClusterAddOn>> for AddonSink {
     }
 
     fn set_read(&mut self, is_read: bool) {
-        self.0.set_addons_read(is_read);
+        self.0.set_read(AccessIndex::set_addons_read, is_read);
     }
 }
 

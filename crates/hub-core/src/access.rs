@@ -91,8 +91,9 @@ impl<T> Known<T> {
     }
 }
 
-/// The source of the server and the trust anchors of our entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The source of the server and the trust anchors of our entry. The names are labels of metrics.
+#[derive(Debug, Clone, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum AccessSource {
     /// OCM's cluster-proxy addon.
     ClusterProxy {
@@ -104,6 +105,7 @@ pub enum AccessSource {
     /// A proxy that the administrator configures.
     Static(ServerTemplate),
     /// Our user server, which reaches clusters through the tunnel of cluster-proxy.
+    #[strum(serialize = "own_identity")]
     UserServer(ServerTemplate),
 }
 

@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{
-    EntryMetrics, Handshake, Provisioner, ProvisionerSettings, SourceSettings,
-};
+use access_provisioner::{EntryMetrics, Handshake, Provisioner, ProvisionerSettings};
 use consumer_access::ConsumerAccess;
 use credential_rights::{CredentialRights, PermissionSettings};
 use credential_syncer::{CredentialMetrics, SyncSettings, Syncer, SyncerSettings};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use hub_api::names::ManagerName;
-use hub_core::access::{Presented, Sighting};
+use hub_core::access::{AccessSource, Presented, Sighting};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::project::ProjectionSettings;
 use hub_core::protected::ProtectedNamespaces;
@@ -238,7 +236,8 @@ fn build(
         || ProjectionSettings { manager: manager.clone(), ..ProjectionSettings::default() };
     let provisioner = || ProvisionerSettings {
         provider: MANAGER.to_owned(),
-        source: SourceSettings::ClusterProxy { require_addon: true, ca: None },
+        source: AccessSource::ClusterProxy { require_addon: true, ca: None },
+        ca: None,
         overlap: OVERLAP,
         check_interval: Duration::from_mins(2),
         handshake: handshake(world),

@@ -5,12 +5,12 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access_provisioner::{ProvisionerSettings, SourceSettings};
+use access_provisioner::ProvisionerSettings;
 use clap::{ArgAction, Args, ValueEnum};
 use credential_syncer::{SyncSettings, SyncerSettings};
 use futures::FutureExt as _;
 use hub_api::names::ManagerName;
-use hub_core::access;
+use hub_core::access::{self, AccessSource};
 use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
 use hub_core::label_allow_list::LabelAllowList;
@@ -262,30 +262,35 @@ impl RunArgs {
 impl AccessArgs {
     /// The settings of the provisioner.
     pub fn provisioner(&self) -> ProvisionerSettings {
-        let source = match (&self.access_provider_server, &self.access_provider_ca) {
-            // Clap requires the second with the first.
-            (Some(server), Some(ca)) => {
-                SourceSettings::Static { server: server.clone(), ca: ca.clone() }
-            }
-            _ => SourceSettings::ClusterProxy {
+        let ca = self.access_provider_ca.clone();
+        let source = match &self.access_provider_server {
+            // Clap requires the CA with it.
+            Some(server) => AccessSource::Static(server.clone()),
+            None => AccessSource::ClusterProxy {
                 require_addon: self.cluster_proxy_require_addon,
-                ca: self.access_provider_ca.clone(),
+                ca: ca.clone(),
             },
         };
-        self.settings(&self.access_provider_name, source)
+        self.settings(&self.access_provider_name, source, ca)
     }
 
     /// The settings of the provisioner of the entry that leads to the user server, if it is known where that is.
     pub fn own_identity(&self) -> Option<ProvisionerSettings> {
         let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
-        let source = SourceSettings::UserServer { server, ca };
-        Some(self.settings(access::OWN_IDENTITY_PROVIDER, source))
+        let source = AccessSource::UserServer(server);
+        Some(self.settings(access::OWN_IDENTITY_PROVIDER, source, Some(ca)))
     }
 
-    fn settings(&self, provider: &str, source: SourceSettings) -> ProvisionerSettings {
+    fn settings(
+        &self,
+        provider: &str,
+        source: AccessSource,
+        ca: Option<CaReference>,
+    ) -> ProvisionerSettings {
         ProvisionerSettings {
             provider: provider.to_owned(),
             source,
+            ca,
             overlap: self.ca_overlap,
             check_interval: self.server_check_interval,
             handshake: Arc::new(|server| server_check::check(server).boxed()),
