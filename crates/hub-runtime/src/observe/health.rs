@@ -185,7 +185,7 @@ impl Health {
         metrics: &Metrics,
     ) -> SyncState {
         let name = name.into();
-        metrics.unread(name.names(), 0);
+        metrics.declare_watch(name.names());
         if need != Need::Late {
             self.inner.syncs.lock().insert(name.clone(), Sync::Waiting);
             metrics.watch_synced(name.names(), false);

@@ -235,23 +235,21 @@ impl Metrics {
         self.watch_synced.get_or_create(&labels).set(i64::from(synced));
     }
 
-    /// Counts a watch that cannot be read, or with -1 one that can be read again; 0 initializes the series.
+    /// Initializes the series of a watch.
+    pub(crate) fn declare_watch(&self, (controller, resource): (&'static str, &'static str)) {
+        let labels = [("controller", controller), ("resource", resource)];
+        self.unread_watches.get_or_create(&labels).inc_by(0);
+    }
+
+    /// Sets how many watches cannot be read, and since when.
     pub(crate) fn unread(
         &self,
         (controller, resource): (&'static str, &'static str),
-        difference: i64,
-    ) {
-        let labels = [("controller", controller), ("resource", resource)];
-        self.unread_watches.get_or_create(&labels).inc_by(difference);
-    }
-
-    /// Sets since when watches cannot be read.
-    pub(crate) fn unread_since(
-        &self,
-        (controller, resource): (&'static str, &'static str),
+        count: i64,
         since: Option<Timestamp>,
     ) {
         let labels = [("controller", controller), ("resource", resource)];
+        self.unread_watches.get_or_create(&labels).set(count);
         if let Some(since) = since {
             self.unread_since.get_or_create(&labels).set(since.as_second());
         } else {

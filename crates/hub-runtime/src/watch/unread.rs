@@ -2,6 +2,7 @@
 //! which watches an outage has interrupted.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::observe::health::{SyncState, WatchId};
+use crate::observe::metrics::Metrics;
 use crate::observe::report::{Clock, Reporter};
 use crate::write::error::Category;
 
@@ -24,19 +26,18 @@ pub(super) const LIFETIME: Duration = Duration::from_mins(1);
 const FIRST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What cannot be read at present. Clones share it.
+/// The watches that cannot read their kinds at present, by the object on which that is reported. Clones share them.
 #[derive(Clone)]
 pub(super) struct UnreadKinds {
     report: Option<(Reporter, Clock)>,
-    kinds: Arc<Mutex<BTreeMap<Subject, OfSubject>>>,
+    watches: Arc<Mutex<UnreadWatches>>,
 }
 
-/// The watches on one kind that cannot read it.
-type OfSubject = BTreeMap<WatchId, OfWatch>;
+type UnreadWatches = BTreeMap<(Subject, WatchId), UnreadWatch>;
 
-struct OfWatch {
+struct UnreadWatch {
     /// Several late watches can have the same identity.
-    count: usize,
+    count: i64,
     since: Timestamp,
     why: String,
 }
@@ -47,52 +48,51 @@ const NAMED: usize = 20;
 /// A watch that cannot read its kind, until this is dropped.
 pub(super) struct Unread {
     kinds: UnreadKinds,
-    subject: Subject,
-    watch: WatchId,
-    sync: SyncState,
+    id: (Subject, WatchId),
+    metrics: Metrics,
 }
 
 impl UnreadKinds {
     pub(super) fn new(report: Option<(Reporter, Clock)>) -> Self {
-        Self { report, kinds: Arc::default() }
+        Self { report, watches: Arc::default() }
     }
 
     /// Records and reports that a watch has not been able to read this path for its [`LIFETIME`].
     pub(super) fn begin(&self, path: &str, sync: &SyncState, category: Category) -> Unread {
-        let subject = subject(path);
         let now = self.report.as_ref().map_or_else(Timestamp::now, |(_, clock)| clock());
         let since = Timestamp::from_second(now.as_second()).unwrap_or(now) - LIFETIME;
-        let watch = sync.id().clone();
         let why = format!("neither listed nor watched since {since} ({})", category.as_str());
         sync.mark_unread(&why);
-        sync.metrics.unread(watch.names(), 1);
-        {
-            let mut kinds = self.kinds.lock();
-            let of_subject = kinds.entry(subject.clone()).or_default();
-            of_subject.entry(watch.clone()).or_insert(OfWatch { count: 0, since, why }).count += 1;
-            self.publish(&subject, of_subject);
-            measure(&kinds, sync);
-        }
-        Unread { kinds: self.clone(), subject, watch, sync: sync.clone() }
+        let (id, metrics) = ((subject(path), sync.id().clone()), sync.metrics.clone());
+        let unread = Unread { kinds: self.clone(), id, metrics };
+        unread.change(|watches, id| {
+            watches.entry(id).or_insert(UnreadWatch { count: 0, since, why }).count += 1;
+        });
+        unread
     }
 
     /// What cannot be read, since when and why.
     pub(super) fn summary(&self) -> Option<String> {
-        let kinds = self.kinds.lock();
-        let watches =
-            kinds.values().flatten().map(|(watch, unread)| format!("{watch}: {}", unread.why));
-        let mut watches: Vec<_> = watches.collect();
-        let others = watches.len().saturating_sub(NAMED);
-        watches.truncate(NAMED);
-        if others > 0 {
-            watches.push(format!("and {others} others"));
+        let watches = self.watches.lock();
+        let named = watches.iter().take(NAMED);
+        let mut texts: Vec<_> =
+            named.map(|((_, watch), unread)| format!("{watch}: {}", unread.why)).collect();
+        if watches.len() > NAMED {
+            texts.push(format!("and {} others", watches.len() - NAMED));
         }
-        (!watches.is_empty()).then(|| watches.join("; "))
+        (!texts.is_empty()).then(|| texts.join("; "))
     }
+}
 
-    fn publish(&self, subject: &Subject, of_subject: &OfSubject) {
-        if let Some((reporter, _)) = &self.report {
-            let findings = of_subject.iter().map(|(watch, OfWatch { why, .. })| {
+impl Unread {
+    /// Changes the record of this watch, then reports and measures.
+    fn change(&self, change: impl FnOnce(&mut UnreadWatches, (Subject, WatchId))) {
+        let mut watches = self.kinds.watches.lock();
+        change(&mut watches, self.id.clone());
+        let (subject, watch) = &self.id;
+        if let Some((reporter, _)) = &self.kinds.report {
+            let of_subject = watches.iter().filter(|((other, _), _)| other == subject);
+            let findings = of_subject.map(|((_, watch), UnreadWatch { why, .. })| {
                 let message = format!(
                     "{watch}: {why}, so what depends on it is unknown: what exists stays, and nothing is created; see \
                      the log of the controller for the error"
@@ -101,34 +101,24 @@ impl UnreadKinds {
             });
             reporter.report(subject, None, findings.collect());
         }
+        let names = watch.names();
+        let alike = || watches.iter().filter(|((_, other), _)| other.names() == names);
+        let count = alike().map(|(_, unread)| unread.count).sum();
+        self.metrics.unread(names, count, alike().map(|(_, unread)| unread.since).min());
     }
 }
 
 impl Drop for Unread {
     fn drop(&mut self) {
-        let Self { kinds, subject, watch, sync } = self;
-        sync.metrics.unread(watch.names(), -1);
-        let mut all = kinds.kinds.lock();
-        let Some(of_subject) = all.get_mut(subject) else { return };
-        if let Some(unread) = of_subject.get_mut(watch) {
-            unread.count -= 1;
-            if unread.count == 0 {
-                of_subject.remove(watch);
+        self.change(|watches, id| {
+            if let Entry::Occupied(mut unread) = watches.entry(id) {
+                unread.get_mut().count -= 1;
+                if unread.get().count == 0 {
+                    unread.remove();
+                }
             }
-        }
-        kinds.publish(subject, of_subject);
-        if of_subject.is_empty() {
-            all.remove(subject);
-        }
-        measure(&all, sync);
+        });
     }
-}
-
-/// Measures since when the first of the watches with these names cannot be read.
-fn measure(kinds: &BTreeMap<Subject, OfSubject>, sync: &SyncState) {
-    let names = sync.id().names();
-    let alike = kinds.values().flatten().filter(|(watch, _)| watch.names() == names);
-    sync.metrics.unread_since(names, alike.map(|(_, unread)| unread.since).min());
 }
 
 /// The object that stands for the kind at this path: its CRD, or for a kind that is built in, which has none, the
