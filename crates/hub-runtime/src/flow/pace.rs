@@ -51,3 +51,33 @@ impl Pace {
         self.rested = self.rested.and_then(|rested| rested.checked_sub(self.interval));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_followed_by_one_in_each_interval_and_possible_again_after_a_rest() {
+        let (mut pace, begin) = (Pace::new(3, Duration::from_secs(10)), Instant::now());
+        for (second, takes) in [
+            (0, vec![true, true, true, false]),
+            (9, vec![false]),
+            (10, vec![true, false]),
+            (30, vec![true, true, false]),
+            (70, vec![true, true, true, false]),
+        ] {
+            let now = begin + Duration::from_secs(second);
+            let taken: Vec<_> = takes.iter().map(|_| pace.take(now)).collect();
+            assert_eq!(taken, takes, "{second}");
+        }
+        let now = begin + Duration::from_secs(70);
+        assert_eq!(pace.wait(now), Duration::from_secs(10));
+        pace.took(now);
+        assert_eq!(pace.wait(now), Duration::from_secs(20), "taken before it is due");
+        pace.give_back();
+        pace.give_back();
+        assert!(pace.take(now), "one that does not count leaves its place");
+        assert!(!pace.is_rested(now + Duration::from_secs(29)));
+        assert!(pace.is_rested(now + Duration::from_secs(30)));
+    }
+}
