@@ -9,7 +9,7 @@ use hub_core::access::{
     OverlapEnd, ServerState,
 };
 use hub_core::finding::{Finding, Subject};
-use hub_core::access::Known;
+use hub_core::known::Known;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::trust::{self, TrustBundle, TrustError};
 use hub_core::version::Uid;

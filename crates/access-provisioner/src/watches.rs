@@ -7,7 +7,7 @@ use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::names::{ClusterName, Namespace, is_dns_subdomain};
 use hub_core::access::{AccessIndex, CLUSTER_PROXY, serving_certificate};
 use hub_core::finding::{Finding, Reason};
-use hub_core::access::Known;
+use hub_core::known::Known;
 use hub_core::trust::{CaKind, CaReference, TrustBundle, TrustError};
 use hub_core::version::Uid;
 use hub_runtime::host::Watches;

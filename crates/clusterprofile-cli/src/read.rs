@@ -18,7 +18,7 @@ use hub_api::names::{
 };
 use hub_api::secret::Secret;
 use hub_api::workloads::Deployment;
-use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, Known, serving_certificate};
+use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, serving_certificate};
 use hub_core::consumer_access::{AccessName, DecisionKind, PlacementName};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
@@ -27,6 +27,7 @@ use hub_core::credential::source::TokenSource;
 use hub_core::explain::observed::{CONTROLLERS, Lease, NO_KUBE_API_PROXY, Observed};
 use hub_core::explain::{Object, Question};
 use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
+use hub_core::known::Known;
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{self, CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;

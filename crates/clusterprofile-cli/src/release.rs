@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use hub_api::workloads::{Container, Deployment};
-use hub_core::access::Known;
+use hub_core::known::Known;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};

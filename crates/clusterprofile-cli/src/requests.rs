@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use hub_api::cluster_profile::ProfileVersion;
-use hub_core::access::Known;
+use hub_core::known::Known;
 use kube::api::{ApiResource, ListParams};
 use kube::core::{GroupVersionKind, ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource};

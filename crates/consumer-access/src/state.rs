@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
-use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, Integrations,
     KnownAccounts, ObservedObject, PublishedCluster,
 };
+use hub_core::known::Known;
 use hub_core::version::{Uid, Version};
 use tokio::time::Instant;
 

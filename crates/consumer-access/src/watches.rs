@@ -16,11 +16,12 @@ use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::cluster_profile::ProfileVersion;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, is_dns_label};
-use hub_core::access::{Known, is_ours};
+use hub_core::access::is_ours;
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, CLUSTER_SECRET, DecisionKind, ObservedObject, PlacementName,
     PublishedCluster, cluster_in_secret, cluster_of_secret, permissions_name,
 };
+use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};

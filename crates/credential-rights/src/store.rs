@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
-use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Changed, Consumers};
 use hub_core::consumer_role::{
@@ -18,6 +17,7 @@ use hub_core::consumer_role::{
 use hub_core::finding::Finding;
 use hub_core::fleet::Fleet;
 use hub_core::grant;
+use hub_core::known::Known;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
 use hub_core::rights::{

@@ -10,10 +10,10 @@ use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
-use hub_core::access::Known;
 use hub_core::consumer_role::{
     AskingAccount, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
 };
+use hub_core::known::Known;
 use hub_core::rights::ObservedRoleBinding;
 use hub_runtime::host::Watches;
 use hub_runtime::watch::{ObjectKey, One, Sink, Unreadable, Watch};

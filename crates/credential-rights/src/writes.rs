@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_role::RoleKind;
 use hub_core::finding::{Finding, Reason};
+use hub_core::known::Known;
 use hub_core::rights::{MissingRole, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;

@@ -25,6 +25,7 @@ use self::server::{Checks, Retiring};
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
 use crate::fleet::{Fleet, ObservedCluster};
+use crate::known::Known;
 use crate::own_identity;
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::status_text::StatusText;
@@ -59,35 +60,6 @@ pub fn serving_certificate(namespace: &Namespace) -> CaReference {
         namespace: namespace.clone(),
         name: SERVING_CERT_SECRET.to_owned(),
         key: "tls.crt".to_owned(),
-    }
-}
-
-/// What is known about an object that a decision depends on.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Known<T> {
-    /// Not read yet, or not readable.
-    #[default]
-    Unknown,
-    Absent,
-    Present(T),
-}
-
-impl<T> Known<T> {
-    /// The object, if it is known to exist.
-    pub fn present(&self) -> Option<&T> {
-        match self {
-            Self::Present(object) => Some(object),
-            Self::Unknown | Self::Absent => None,
-        }
-    }
-
-    /// What is known about a part of the object.
-    pub fn map<U>(self, part: impl FnOnce(T) -> U) -> Known<U> {
-        match self {
-            Self::Unknown => Known::Unknown,
-            Self::Absent => Known::Absent,
-            Self::Present(object) => Known::Present(part(object)),
-        }
     }
 }
 

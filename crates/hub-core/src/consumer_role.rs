@@ -18,7 +18,6 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use crate::access::Known;
 use crate::action::Action;
 use crate::consumer_access::{AccessName, Consumer, Consumers};
 use crate::credential::account::{self, Scope, accounts_of_copy};
@@ -26,6 +25,7 @@ use crate::effort;
 use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
+use crate::known::Known;
 use crate::rights::{PermissionSettings, each_name_in, names_in, secret_rules};
 use crate::version::{Uid, Version};
 

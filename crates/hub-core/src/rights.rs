@@ -15,10 +15,10 @@ use hub_api::names::{AccountName, Namespace};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::access::Known;
 use crate::action::Action;
 use crate::consumer_access::AccessRules;
 use crate::credential::index::Listed;
+use crate::known::Known;
 use crate::protected::ProtectedNamespaces;
 use crate::version::Version;
 

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub use hub_api::Unreadable;
 pub use hub_api::names::ObjectKey;
 use hub_api::text::Text;
-use hub_core::access::Known;
+use hub_core::known::Known;
 use kube::Client;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta, Resource};
 use serde::de::DeserializeOwned;

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
-use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, AccessRules, Consumers};
 use hub_core::finding::Reason;
+use hub_core::known::Known;
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;

@@ -6,9 +6,10 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use strum::{IntoStaticStr, VariantArray};
 
-use super::{AccessIndex, AccessSource, Known, USER_SERVER};
+use super::{AccessIndex, AccessSource, USER_SERVER};
 use crate::endpoint::ServerAddress;
 use crate::finding::{Finding, Reason};
+use crate::known::Known;
 use crate::profile::ObservedProfile;
 use crate::trust::{TrustAnchor, TrustBundle};
 

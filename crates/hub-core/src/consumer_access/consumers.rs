@@ -22,8 +22,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::{Value, json};
 
 use super::decision::DecisionKind;
-use crate::access::Known;
 use crate::finding::Finding;
+use crate::known::Known;
 use crate::nested;
 use crate::own_identity;
 use crate::protected::ProtectedNamespaces;

@@ -12,8 +12,8 @@ use super::applied::{self, Applied};
 use super::consumers::{Consumer, duration};
 use super::desired::{AccessSettings, COMPONENT, DEFAULT_ACCOUNT_NAMESPACE, Desired, INSTALLATION};
 use super::kind::AccessKind;
-use crate::access::Known;
 use crate::credential::account::CONDITION_SYNCED;
+use crate::known::Known;
 use crate::version::{Uid, Version};
 
 /// A ManagedServiceAccount, ManifestWork or ClusterPermission with a name of ours.

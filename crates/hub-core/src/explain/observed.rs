@@ -9,10 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use super::Object;
-use crate::access::{self, AccessIndex, AnchorReader, Known};
+use crate::access::{self, AccessIndex, AnchorReader};
 use crate::consumer_access::{AccessName, PlacementName};
 use crate::credential::index::{self, CredentialIndex, Listed};
 use crate::fleet::Fleet;
+use crate::known::Known;
 use crate::member_id::{FIELD_MANAGER, MemberIds};
 use crate::profile::ObservedProfile;
 use crate::project::ProjectionSettings;

@@ -2,8 +2,9 @@
 
 use super::observed::NO_KUBE_API_PROXY;
 use super::{CheckResult, Code, Object, Pair, Status, Step};
-use crate::access::{Known, OWN_IDENTITY_PROVIDER, Withheld};
+use crate::access::{OWN_IDENTITY_PROVIDER, Withheld};
 use crate::consumer_access::AccessName;
+use crate::known::Known;
 use crate::own_identity;
 
 impl Pair<'_> {

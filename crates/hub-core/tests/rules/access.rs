@@ -5,11 +5,10 @@ use std::collections::BTreeSet;
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
-use hub_core::access::{
-    self, AccessIndex, AccessSource, AnchorChange, Known, Offer, Overlap, Withheld,
-};
+use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Offer, Overlap, Withheld};
 use hub_core::finding::Reason;
 use hub_core::fleet::{BoundSource, Fleet, ObservedCluster, Part};
+use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::{TrustBundle, TrustError};
 use serde_json::{Value, json};

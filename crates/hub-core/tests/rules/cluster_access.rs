@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use hub_api::cluster_access::{ClusterAccessStatus, NotReady};
 use hub_api::names::{AccountKey, ClusterName};
-use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessKind, AccessName, AccessRules, AccessSettings, Consumer, Consumers, DecisionKind,
     PlacementName, Unread,
 };
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
+use hub_core::known::Known;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

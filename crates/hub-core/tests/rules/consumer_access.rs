@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::AccountKey;
-use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessSettings, FoundObject, ObservedObject,
 };
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
+use hub_core::known::Known;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{

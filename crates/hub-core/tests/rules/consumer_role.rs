@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, ClusterName};
-use hub_core::access::Known;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Consumers};
 use hub_core::consumer_role::{
@@ -13,6 +12,7 @@ use hub_core::consumer_role::{
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::known::Known;
 use hub_core::rights::PermissionSettings;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hub_api::names::Namespace;
-use hub_core::access::Known;
 use hub_core::credential::index::Listed;
+use hub_core::known::Known;
 use hub_core::rights::{
     BindingAction, CLEARED_NAMESPACES, EVERYWHERE, GRACE, MissingRole, Needs, ObservedRoleBinding,
     ObservedTokensRole, RulesAction, cleared_by, cleared_namespaces, plan_tokens, token_rules,

@@ -1,11 +1,12 @@
 //! What follows from TLS handshakes with the published server: for replaced anchors, for the host, and for people.
 
 use hub_core::access::{
-    AccessIndex, AccessSource, AnchorReader, Known, Overlap, OverlapEnd, Presented,
-    PublishedServer, ServerState, Sighting,
+    AccessIndex, AccessSource, AnchorReader, Overlap, OverlapEnd, Presented, PublishedServer,
+    ServerState, Sighting,
 };
 use hub_core::endpoint::ServerAddress;
 use hub_core::finding::Reason;
+use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_core::trust::{self, TrustBundle};
 use jiff::Timestamp;

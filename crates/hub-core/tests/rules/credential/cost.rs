@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
-use hub_core::access::Known;
 use hub_core::concerned::concerned;
 use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, ObservedAccess, digest};
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
@@ -15,6 +14,7 @@ use hub_core::credential::tally::Tally;
 use hub_core::effort::{self, Effort};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
+use hub_core::known::Known;
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, Namespace};
-use hub_core::access::{AccessIndex, AccessSource, Known, Offer, Withheld};
+use hub_core::access::{AccessIndex, AccessSource, Offer, Withheld};
 use hub_core::credential::index::CredentialIndex;
 use hub_core::credential::plan::{CopyAction, plan as plan_copy};
 use hub_core::credential::state::State;
 use hub_core::explain::observed::{Observed, ShownProfile};
 use hub_core::explain::{Code, Explanation, Question, Status, Step, explain};
 use hub_core::grant::{Grant, decide};
+use hub_core::known::Known;
 use hub_core::profile::{ProfileAction, plan};
 use hub_core::project::ProjectionSettings;
 use hub_core::trust::{TrustBundle, TrustError};

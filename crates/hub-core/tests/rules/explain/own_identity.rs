@@ -1,10 +1,10 @@
 //! Applications with an identity of their own need no copy of a token, and a cluster that lets them in.
 
 use hub_api::cluster_access::{ClusterAccess, IdentityKind};
-use hub_core::access::Known;
 use hub_core::consumer_access::AccessName;
 use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{CheckResult, Object, Question, Status, Step, explain};
+use hub_core::known::Known;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use hub_api::names::Namespace;
-use hub_core::access::{AccessIndex, AccessSource, Known};
+use hub_core::access::{AccessIndex, AccessSource};
 use hub_core::explain::observed::{Lease, Observed};
 use hub_core::explain::{Explanation, Question, Status, Step, explain};
 use hub_core::fleet::Fleet;
+use hub_core::known::Known;
 use hub_core::project::{self, ProjectionSettings};
 use hub_core::trust::TrustBundle;
 use jiff::Timestamp;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_access::ClusterAccess;
 use hub_api::names::{AccountKey, Namespace};
-use hub_core::access::Known;
 use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessName, AccessPlan, AccessRules, AccessSettings, Consumers,
     DEFAULT_ACCOUNT_NAMESPACE, FoundObject, ObservedAccess, ObservedObject,
 };
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
+use hub_core::known::Known;
 use hub_core::protected::ProtectedNamespaces;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;

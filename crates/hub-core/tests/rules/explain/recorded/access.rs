@@ -1,10 +1,10 @@
 //! Scenes of profiles and access providers.
 
 use hub_api::labels;
-use hub_core::access::Known;
 use hub_core::credential::index::Listed;
 use hub_core::explain::Question;
 use hub_core::explain::observed::Observed;
+use hub_core::known::Known;
 use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 

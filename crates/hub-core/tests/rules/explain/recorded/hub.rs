@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hub_core::access::Known;
 use hub_core::credential::index::CredentialIndex;
 use hub_core::explain::Question;
 use hub_core::explain::observed::{Lease, Observed};
 use hub_core::fleet::Fleet;
+use hub_core::known::Known;
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
