@@ -324,10 +324,8 @@ pub struct AnchorPlace(u64);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnchorChange {
     None,
-    /// No new entry is published; published entries are kept.
-    Withheld,
-    /// Published entries change.
-    Published,
+    /// Published entries change, or no new entry is published.
+    Changed,
     /// Published entries change; the replaced anchors stay until this overlap ends.
     Overlapping(Overlap),
 }
@@ -526,14 +524,14 @@ impl AccessIndex {
         let anchors = &mut self.anchors;
         let was_readable = std::mem::replace(&mut anchors.readable, true);
         if anchors.current.as_ref() == Some(&new) {
-            return if was_readable { AnchorChange::None } else { AnchorChange::Published };
+            return if was_readable { AnchorChange::None } else { AnchorChange::Changed };
         }
         self.checks.restart();
         let old = anchors.current.replace(new.clone());
         let replaced: BTreeSet<_> = old.iter().flat_map(|old| old.without(&new)).cloned().collect();
         if replaced.is_empty() || !self.overlap {
             anchors.join();
-            return AnchorChange::Published;
+            return AnchorChange::Changed;
         }
         anchors.begun += 1;
         let overlap = Overlap(anchors.begun);
@@ -545,7 +543,7 @@ impl AccessIndex {
     /// Records that the trust anchors at a location do not exist or cannot be read. Published entries are kept.
     pub fn anchors_unknown(&mut self, place: AnchorPlace) -> AnchorChange {
         if place == self.place && std::mem::replace(&mut self.anchors.readable, false) {
-            AnchorChange::Withheld
+            AnchorChange::Changed
         } else {
             AnchorChange::None
         }
@@ -558,17 +556,10 @@ impl AccessIndex {
         if !self.overlap {
             return false;
         }
-        let known = self.anchors.current.as_ref();
-        let replaced: BTreeSet<_> = published
-            .anchors()
-            .filter(|anchor| {
-                known.is_none_or(|known| known.anchors().all(|current| current != *anchor))
-            })
-            .filter(|anchor| {
-                !self.served.iter().flat_map(TrustBundle::anchors).any(|served| served == *anchor)
-            })
-            .cloned()
-            .collect();
+        let present = self.anchors.current.iter().chain(&self.served);
+        let present: BTreeSet<_> = present.flat_map(TrustBundle::anchors).collect();
+        let replaced = published.anchors().filter(|anchor| !present.contains(anchor));
+        let replaced: BTreeSet<_> = replaced.cloned().collect();
         let any = !replaced.is_empty();
         if any {
             self.checks.restart();

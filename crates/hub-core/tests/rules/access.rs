@@ -186,12 +186,12 @@ fn only_a_reading_that_changes_something_is_returned_as_a_change() {
     let bad = || Err(TrustError::NoCertificate);
     let one_more = || Ok(bundle(&[RSA, ECDSA]));
     assert_eq!(index.set_anchors(place, Ok(bundle(&[RSA]))), AnchorChange::None);
-    assert_eq!(index.set_anchors(place, one_more()), AnchorChange::Published);
-    assert_eq!(index.set_anchors(place, bad()), AnchorChange::Withheld);
+    assert_eq!(index.set_anchors(place, one_more()), AnchorChange::Changed);
+    assert_eq!(index.set_anchors(place, bad()), AnchorChange::Changed);
     assert_eq!(index.set_anchors(place, bad()), AnchorChange::None);
     assert_eq!(index.anchors_unknown(place), AnchorChange::None);
-    assert_eq!(index.set_anchors(place, one_more()), AnchorChange::Published);
-    assert_eq!(index.anchors_unknown(place), AnchorChange::Withheld);
+    assert_eq!(index.set_anchors(place, one_more()), AnchorChange::Changed);
+    assert_eq!(index.anchors_unknown(place), AnchorChange::Changed);
     replaced(&mut index, &[ECDSA]);
     assert!(!index.set_configuration(home()) && !index.set_addons_read(true));
     assert!(!index.set_addon(&"c1".into(), true));
@@ -203,7 +203,7 @@ fn without_an_overlap_replaced_anchors_leave_at_once() {
     let mut index = AccessIndex::new(NAME, source, false);
     let place = index.place();
     index.set_anchors(place, Ok(bundle(&[RSA])));
-    assert_eq!(index.set_anchors(place, Ok(bundle(&[ECDSA]))), AnchorChange::Published);
+    assert_eq!(index.set_anchors(place, Ok(bundle(&[ECDSA]))), AnchorChange::Changed);
     assert!(!index.inherit(&key("c1"), &bundle(&[RSA])));
     assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA]));
     assert_eq!(published(&index, "c1").cluster.unwrap().server, "https://c1.example");
