@@ -2,11 +2,12 @@
 //!
 //! KEP-4322 (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-multicluster/4322-cluster-inventory>)
 //! defines the profile, KEP-5339 its access providers. The schema is upstream's, limit by limit;
-//! [`Flavour`](crate::crds::Flavour) lists the published CRDs. The Rust type is that of v1alpha1 and also reads and
-//! writes v1alpha2: objects of the two versions differ only in `apiVersion`.
+//! [`Flavour`](crate::crds::Flavour) lists the published CRDs. The Rust types are those of v1alpha1 and also read and
+//! write v1alpha2: objects of the two versions differ only in `apiVersion`. A status has several writers, so it is read
+//! and written as JSON.
 
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::core::ApiResource;
 use kube::{CustomResource, Resource};
 use serde::{Deserialize, Serialize};
@@ -101,7 +102,6 @@ impl Default for ServedVersions {
     version = "v1alpha1",
     kind = "ClusterProfile",
     namespaced,
-    status = "ClusterProfileStatus",
     derive = "Default",
     derive = "PartialEq",
     schema = "disabled"
@@ -136,27 +136,6 @@ pub struct StoredProfile {
     pub status: Option<Box<RawValue>>,
 }
 
-/// The observed state of the cluster. Several writers share it, each with its own conditions and providers.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ClusterProfileStatus {
-    /// The versions that the cluster runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub version: Option<ClusterVersion>,
-    /// Properties of the cluster: `ClusterProperty` resources (KEP-2149), or names that the manager defines.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub properties: Vec<Property>,
-    /// The state of the cluster; KEP-4322 names `ControlPlaneHealthy` and `Joined`.
-    #[serde(deserialize_with = "decode::conditions", skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// Ways to reach the cluster (KEP-5339).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub access_providers: Vec<AccessProvider>,
-    /// Deprecated name of accessProviders. Where both contain a provider, accessProviders takes precedence.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub credential_providers: Vec<AccessProvider>,
-}
-
 /// The versions that a cluster runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -174,9 +153,6 @@ pub struct Property {
     pub name: String,
     /// The value; its meaning depends on the property.
     pub value: String,
-    /// When the property was last observed on the cluster.
-    #[serde(default, deserialize_with = "decode::time", skip_serializing_if = "Option::is_none")]
-    pub last_observed_time: Option<Time>,
 }
 
 /// One way to reach the cluster (KEP-5339): a consumer selects a provider by name and runs its own plugin for it.
@@ -271,20 +247,13 @@ mod tests {
 
     #[test]
     fn what_is_not_set_is_not_written() {
-        let status = ClusterProfileStatus {
-            access_providers: vec![AccessProvider {
-                name: "open-cluster-management".into(),
-                cluster: Some(Cluster {
-                    server: "https://proxy:9092/a".into(),
-                    ..Cluster::default()
-                }),
-            }],
-            ..ClusterProfileStatus::default()
-        };
-        let profile = ClusterProfile {
-            status: Some(status),
-            ..ClusterProfile::new("a", ClusterProfileSpec::default())
-        };
+        let cluster = Cluster { server: "https://proxy:9092/a".into(), ..Cluster::default() };
+        let entry = AccessProvider { name: "ours".into(), cluster: Some(cluster) };
+        assert_eq!(
+            serde_json::to_value(entry).unwrap(),
+            json!({ "name": "ours", "cluster": { "server": "https://proxy:9092/a" } })
+        );
+        let profile = ClusterProfile::new("a", ClusterProfileSpec::default());
         assert_eq!(
             serde_json::to_value(&profile).unwrap(),
             json!({
@@ -292,10 +261,6 @@ mod tests {
                 "kind": "ClusterProfile",
                 "metadata": { "name": "a" },
                 "spec": { "clusterManager": { "name": "" } },
-                "status": { "accessProviders": [{
-                    "name": "open-cluster-management",
-                    "cluster": { "server": "https://proxy:9092/a" },
-                }] },
             })
         );
     }

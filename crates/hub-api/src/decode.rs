@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::error_boundary::InvalidObject;
 use serde::de::Error;
@@ -90,7 +90,7 @@ pub(crate) fn text<'de, D: Deserializer<'de>>(
     Ok(text)
 }
 
-/// Reads conditions, and their times as [`time`] does; an invalid time reads as the start of the epoch.
+/// Reads conditions, and their times [to the second](to_the_second); an invalid time reads as the start of the epoch.
 pub(crate) fn conditions<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<Condition>, D::Error> {
@@ -105,17 +105,12 @@ pub(crate) fn conditions<'de, D: Deserializer<'de>>(
         .collect()
 }
 
-/// Reads an optional time, truncated to the second; an invalid time reads as absent.
+/// A time, truncated to the second, if it is valid.
 ///
 /// The API server accepts fractions of a second, and `Time` holds but never writes them: a copied time would always
 /// differ from its source and be written again and again. The API server also accepts invalid times
 /// (`9999-12-31T23:59:59Z`, which is beyond the last [`Timestamp`], or ten digits of a second). One agent that reports
 /// such a time must not make the hub unreadable.
-pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    Ok(text.and_then(|text| to_the_second(&text)).map(Time))
-}
-
 fn to_the_second(text: &str) -> Option<Timestamp> {
     let time: Timestamp = text.parse().ok()?;
     let time =
@@ -136,8 +131,7 @@ mod tests {
     }
 
     fn read_time(text: &str) -> String {
-        let time = time(json!(text)).unwrap().unwrap();
-        time.0.to_string()
+        to_the_second(text).unwrap().to_string()
     }
 
     #[test]
@@ -200,12 +194,12 @@ mod tests {
             "2026-01-02T03:04:05+99:99",
             "0000-01-01T00:00:00+23:59",
         ] {
-            assert_eq!(time(json!(text)).unwrap(), None, "{text}");
+            assert_eq!(to_the_second(text), None, "{text}");
             let condition =
                 json!({ "type": "Joined", "status": "True", "lastTransitionTime": text });
             let read = conditions(json!([condition])).unwrap();
             assert_eq!((read[0].type_.as_str(), read[0].status.as_str()), ("Joined", "True"));
-            assert_eq!(read[0].last_transition_time, Time(Timestamp::UNIX_EPOCH));
+            assert_eq!(read[0].last_transition_time.0, Timestamp::UNIX_EPOCH);
         }
     }
 }

@@ -209,11 +209,7 @@ pub fn properties(claims: &[ManagedClusterClaim]) -> (Vec<Property>, Vec<(&str, 
     }
     let properties = properties
         .into_iter()
-        .map(|(name, value)| Property {
-            name: name.clone(),
-            value: value.clone(),
-            last_observed_time: None,
-        })
+        .map(|(name, value)| Property { name: name.clone(), value: value.clone() })
         .collect();
     (properties, skipped)
 }

@@ -110,7 +110,7 @@ async fn properties_that_change_every_second_are_written_once_a_minute_and_nothi
     };
     for second in 0..570 {
         let value = second.to_string();
-        let noisy = Property { name: "load".to_owned(), value, last_observed_time: None };
+        let noisy = Property { name: "load".to_owned(), value };
         running.wishes.lock().unwrap().properties = Some(vec![noisy]);
         running.shared.profiles.queue.add_with(key("c1"), Priority::Update);
         tokio::time::sleep(Duration::from_secs(1)).await;
