@@ -102,28 +102,21 @@ pub struct Process {
 impl Process {
     /// A process without controllers. Requires a tokio runtime.
     pub fn new(setup: Setup) -> Self {
-        let Setup {
-            client,
-            health,
-            metrics,
-            manager,
-            bound_source,
-            candidate,
-            is_read_only,
-            clock,
-        } = setup;
-        let election =
-            candidate.map(|candidate| Election::new(client.clone(), candidate, metrics.clone()));
+        let Setup { client, metrics, manager, .. } = setup;
+        let election = setup
+            .candidate
+            .map(|candidate| Election::new(client.clone(), candidate, metrics.clone()));
         let claim = match &election {
-            _ if is_read_only => Claim::Never,
+            _ if setup.is_read_only => Claim::Never,
             Some(election) => election.claim(),
             None => Claim::Always,
         };
         let served = ServedVersion::default();
         let version = served.clone();
         let references = Arc::new(move |subject: &_| reference(subject, version.current()));
-        let host = Arc::new(Host::new(client, health, metrics, claim, clock, references));
-        let fleet = FleetCache::new(bound_source, &host);
+        let host =
+            Arc::new(Host::new(client, setup.health, metrics, claim, setup.clock, references));
+        let fleet = FleetCache::new(setup.bound_source, &host);
         let profiles = Profiles::new(Arc::clone(&host), manager.clone(), served.clone());
         let shared = Shared { host, fleet, served, profiles, manager };
         Self { shared, election, controllers: Vec::new() }
