@@ -65,6 +65,12 @@ const fn rate(is_revoking: bool, is_slow: bool) -> u32 {
 /// How long writes must have failed before that is reported. A refusal is reported at once.
 pub(crate) const LASTING: Duration = Duration::from_secs(3);
 
+/// How long until a failure that has lasted since then must be reported; `None` if it must be now.
+fn unreported(since: Instant, error: &WriteError, now: Instant) -> Option<Duration> {
+    let left = LASTING.checked_sub(now - since).filter(|left| !left.is_zero());
+    left.filter(|_| !error.category.is_refusal())
+}
+
 /// What the writes of a group have in common.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Operation {
@@ -154,12 +160,12 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
             let next = now.max(group.tried + PROBE_PACE);
             group.next_probe = Some(group.next_probe.map_or(next, |due| due.min(next)));
         }
-        let unreported = LASTING.checked_sub(now - group.since).filter(|left| !left.is_zero());
-        let unreported = unreported.filter(|_| !group.last.category.is_refusal());
+        let unreported = unreported(group.since, &group.last, now);
         Some(Parked { unreported, error: group.last.clone() })
     }
 
-    /// A write of a key failed; `revokes` as in [`Self::admit`]. Returns since when writes of this key have failed.
+    /// A write of a key failed; `revokes` as in [`Self::admit`]. Returns how long until that must be
+    /// reported; `None` if it must be now.
     pub(crate) fn failed(
         &mut self,
         key: &K,
@@ -167,7 +173,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         revokes: bool,
         error: &WriteError,
         now: Instant,
-    ) -> Instant {
+    ) -> Option<Duration> {
         let sent = now.checked_sub(error.took).unwrap_or(now);
         let group = self.groups.entry(operation.clone()).or_insert_with(|| FailureGroup {
             since: sent,
@@ -200,7 +206,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
             let delay = group.backoff.next().unwrap_or(PROBE_PACE).saturating_sub(error.took);
             self.plan_probe(operation, delay, now);
         }
-        since
+        unreported(since, error, now)
     }
 
     /// A write of a key succeeded. Returns the keys to write now, since the cause may have ended.

@@ -250,11 +250,8 @@ impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
         let now = Instant::now();
         let operation = self.operation(key, error.resource, error.verb);
         let revokes = self.revokes(key, error.verb);
-        let since = self.failure_groups.lock().failed(key, &operation, revokes, error, now);
+        let unreported = self.failure_groups.lock().failed(key, &operation, revokes, error, now);
         self.regrouped.notify_one();
-        let failing = now - since;
-        let unreported = LASTING.checked_sub(failing).filter(|left| !left.is_zero());
-        let unreported = unreported.filter(|_| !error.category.is_refusal());
         if unreported.is_some() {
             warn!(%key, category = error.category.as_str(), "{error}; retrying");
         }

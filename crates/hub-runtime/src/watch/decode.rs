@@ -50,9 +50,8 @@ fn decode<K: Resource + DeserializeOwned>(
         Ok(object) => Ok((ObjectKey::of(object.meta()), Ok(object))),
         Err(error) => {
             let parts = Parts::of(text)?;
-            let (metadata, _) = parts.metadata()?;
             let unreadable = Unreadable {
-                metadata: Box::new(metadata),
+                metadata: Box::new(parts.metadata()?),
                 spec: parts.spec(),
                 error: error.to_string(),
             };
@@ -131,7 +130,7 @@ fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
 
 /// The key of an object.
 pub(super) fn key(text: &[u8]) -> Result<ObjectKey, Malformed> {
-    Ok(ObjectKey::of(&Parts::of(text)?.metadata()?.0))
+    Ok(ObjectKey::of(&Parts::of(text)?.metadata()?))
 }
 
 /// The resourceVersion of an object.
@@ -155,23 +154,14 @@ impl Parts {
         serde_json::from_slice(text).map_err(|_| Malformed("an object without metadata".to_owned()))
     }
 
-    /// The metadata, and an error if it is incomplete.
-    fn metadata(&self) -> Result<(ObjectMeta, Option<String>), Malformed> {
-        let error = match read(self.metadata.iter()) {
-            Ok(metadata) => return Ok((metadata, None)),
-            Err(error) => error.to_string(),
-        };
-        // `managedFields` mirror the objects that clients write, and nest as deeply.
-        if let Ok(metadata) =
-            read(self.metadata.iter().filter(|(field, _)| *field != "managedFields"))
-        {
-            return Ok((metadata, Some(error)));
-        }
-        let identity =
-            read(self.metadata.iter().filter(|(field, _)| IDENTITY.contains(&field.as_str())));
-        let identity =
-            identity.map_err(|_| Malformed("an object whose name is not a string".to_owned()))?;
-        Ok((identity, Some(error)))
+    /// The metadata, as far as it can be read.
+    fn metadata(&self) -> Result<ObjectMeta, Malformed> {
+        let fields = || self.metadata.iter();
+        read(fields())
+            // `managedFields` mirror the objects that clients write, and nest as deeply.
+            .or_else(|_| read(fields().filter(|(field, _)| *field != "managedFields")))
+            .or_else(|_| read(fields().filter(|(field, _)| IDENTITY.contains(&field.as_str()))))
+            .map_err(|_| Malformed("an object whose name is not a string".to_owned()))
     }
 
     fn spec(&self) -> Option<Value> {

@@ -101,7 +101,7 @@ impl WatchEndpoint {
     /// contains the metadata of at most one object.
     pub(super) async fn version(&self) -> Result<String, WatchError> {
         let list = self.list(&self.list_params(Some(1)), Extent::Metadata, |_| Ok(())).await?;
-        list.resource_version.filter(|version| !version.is_empty()).ok_or(WatchError::NoVersion)
+        Ok(version_of(list)?)
     }
 
     /// Starts a watch after this version; returns when the API server has accepted it.
@@ -179,6 +179,12 @@ impl WatchEndpoint {
             ..ListParams::default()
         }
     }
+}
+
+/// The version of a list.
+pub(super) fn version_of(list: ListMeta) -> Result<String, Malformed> {
+    let version = list.resource_version.filter(|version| !version.is_empty());
+    version.ok_or_else(|| Malformed("the list has no resourceVersion to watch from".to_owned()))
 }
 
 async fn in_time<T>(answer: impl Future<Output = T>) -> Result<T, WatchError> {

@@ -33,8 +33,6 @@ pub(super) enum WatchError {
     /// The response is not a list or an object.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    #[error("the list has no resourceVersion to watch from")]
-    NoVersion,
     /// The watch showed an older version than before.
     #[error("the watch has gone back from resourceVersion {from} to {to}")]
     Rewound {
@@ -52,7 +50,7 @@ impl WatchError {
             Self::Status(status) => Category::of_status(status),
             Self::Silent => Category::Timeout,
             Self::Rewound { .. } => Category::Expired,
-            Self::Malformed(_) | Self::NoVersion => Category::Other,
+            Self::Malformed(_) => Category::Other,
         }
     }
 

@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info};
 
 use super::decode;
-use super::endpoint::{EventType, RawEvent, WatchEndpoint};
+use super::endpoint::{EventType, RawEvent, WatchEndpoint, version_of};
 use super::error::{Malformed, WatchError};
 use super::history::History;
 use super::seen_history::Era;
@@ -239,17 +239,16 @@ impl Follower {
         loop {
             let is_first = token.is_none();
             let show = |item: &[u8]| history.apply(item);
-            let list = endpoint.page(token, show).await.inspect_err(|error| {
+            let mut list = endpoint.page(token, show).await.inspect_err(|error| {
                 if error.is_cut_short() {
                     endpoint.page.shrink();
                 } else if !is_first && error.is_history_gone() {
                     endpoint.page.expire();
                 }
             })?;
-            let version = list.resource_version.filter(|version| !version.is_empty());
-            token = list.continue_.filter(|token| !token.is_empty());
+            token = list.continue_.take().filter(|token| !token.is_empty());
             if token.is_none() {
-                let version = version.ok_or(WatchError::NoVersion)?;
+                let version = version_of(list)?;
                 history.end_list();
                 lists.seen.record(&mut self.era, &version);
                 endpoint.page.grow();
