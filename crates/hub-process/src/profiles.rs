@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use hub_api::cluster_profile::{ClusterProfile, StoredProfile};
+use hub_api::cluster_profile::StoredProfile;
 use hub_api::names::{ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::action::Action;
 use hub_core::concerned::KnownProfiles;
@@ -19,7 +19,7 @@ use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile, Presence, ProfilePlan, changed_property, plan};
 use hub_core::version::{Uid, Version};
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::DynamicObject;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::task::yield_now;
@@ -290,8 +290,12 @@ impl Objects for Profiles {
         if !is_end && self.unread.load(Ordering::Relaxed) {
             return Planned::Wait(UNREAD);
         }
-        let resource = self.served.current().resource();
-        let action = action.map(|object| without_status(&object, &resource), |patch| patch);
+        let created = |object| {
+            let mut object = json!(object);
+            object["apiVersion"] = json!(self.served.current().resource().api_version);
+            object
+        };
+        let action = action.map(created, |patch| patch);
         Planned::Write(
             action,
             PlannedProfile {
@@ -384,16 +388,6 @@ fn read(text: &str) -> Option<ObservedProfile> {
             error.to_string(),
         )),
     }
-}
-
-/// A profile without status, to create it; the API server ignores the status in a create.
-fn without_status(profile: &ClusterProfile, resource: &ApiResource) -> Value {
-    json!({
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": profile.metadata,
-        "spec": profile.spec,
-    })
 }
 
 #[cfg(test)]
