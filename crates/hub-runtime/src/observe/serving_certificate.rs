@@ -72,8 +72,7 @@ impl ServingCertificate {
         key: PrivateKeyDer<'static>,
         protocols: &'static [&'static [u8]],
     ) -> Result<Self, CertificateError> {
-        let config =
-            config(chain, key, protocols).map_err(|error| CertificateError::issue(&error))?;
+        let config = config(chain, key, protocols)?;
         let current = Current { files: Default::default(), config };
         Ok(Self { directory: None, protocols, current: Mutex::new(current) })
     }
@@ -84,9 +83,7 @@ impl ServingCertificate {
         chain: Vec<CertificateDer<'static>>,
         key: PrivateKeyDer<'static>,
     ) -> Result<(), CertificateError> {
-        let config =
-            config(chain, key, self.protocols).map_err(|error| CertificateError::issue(&error))?;
-        self.current.lock().config = config;
+        self.current.lock().config = config(chain, key, self.protocols)?;
         Ok(())
     }
 
@@ -130,11 +127,11 @@ fn config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     protocols: &[&[u8]],
-) -> Result<Arc<ServerConfig>, rustls::Error> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(chain, key));
+    let mut config = config.map_err(|error| CertificateError::issue(&error))?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(Arc::new(config))
 }
@@ -146,7 +143,6 @@ fn self_signed(protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, CertificateErro
         .map_err(|error| CertificateError::issue(&error))?;
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
     config(vec![cert.der().clone()], key.into(), protocols)
-        .map_err(|error| CertificateError::issue(&error))
 }
 
 #[cfg(test)]
