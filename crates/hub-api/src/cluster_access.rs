@@ -1,8 +1,8 @@
 //! `ClusterAccess`: what an application gets on the clusters that are granted to its namespace
 //! (`access.open-cluster-management.io/v1alpha1`, this project's own kind).
 //!
-//! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema rejects what the
-//! controller could not use, except for keys of `matchLabels`.
+//! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema
+//! ([`CLUSTER_ACCESS`](crate::crds::CLUSTER_ACCESS)) rejects what the controller could not use, except for keys of `matchLabels`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;
