@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use jiff::SignedDuration;
 use lexopt::prelude::*;
 
@@ -72,31 +73,15 @@ pub enum Source {
     },
 }
 
-/// Why the command line is rejected.
-#[derive(Debug, thiserror::Error)]
-pub enum UsageError {
-    #[error("--managed-serviceaccount flag is required")]
-    NoAccount,
-    /// A flag that only tokens of accounts have.
-    #[error("--own-token returns the application's own token, so {0} cannot be set")]
-    WithOwnToken(&'static str),
-    /// A flag that only the own token has.
-    #[error("--own-token-audience cannot be set without --own-token")]
-    WithoutOwnToken,
-    #[error("--timeout {0} is not a duration from 1ms to 5m, such as 5s or 500ms")]
-    Timeout(String),
-    /// The server is not specific to the cluster.
-    #[error("--server {0} must be an https URL with {CLUSTER} in place of the cluster's name")]
-    Server(String),
-    #[error("install needs one directory: cp-creds install DIR")]
-    NoDirectory,
-    /// Anything else.
-    #[error("{0}; see cp-creds --help")]
-    Other(#[from] lexopt::Error),
+/// Parses the command line, without the program's name.
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command> {
+    read(arguments).map_err(|error| match error.downcast::<lexopt::Error>() {
+        Ok(error) => anyhow!("{error}; see cp-creds --help"),
+        Err(error) => error,
+    })
 }
 
-/// Parses the command line, without the program's name.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, UsageError> {
+fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Command> {
     let (mut account, mut cluster, mut namespace) = (None, None, None);
     let (mut server, mut timeout) = (None, DEFAULT_TIMEOUT);
     let (mut own_token, mut audience) = (None, None);
@@ -122,22 +107,22 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, U
         let useless =
             [("--managed-serviceaccount", account.is_some()), ("--namespace", namespace.is_some())];
         if let Some((flag, _)) = useless.into_iter().find(|(_, is_set)| *is_set) {
-            return Err(UsageError::WithOwnToken(flag));
+            bail!("--own-token returns the application's own token, so {flag} cannot be set");
         }
         let audience = audience.filter(|audience: &String| !audience.is_empty());
         Source::Own { path, audience: audience.unwrap_or_else(|| DEFAULT_AUDIENCE.to_owned()) }
-    } else if audience.is_some() {
-        return Err(UsageError::WithoutOwnToken);
     } else {
+        ensure!(audience.is_none(), "--own-token-audience cannot be set without --own-token");
         // An empty value is that of a template without the value.
-        let account =
-            account.filter(|name: &String| !name.is_empty()).ok_or(UsageError::NoAccount)?;
+        let account = account.filter(|name: &String| !name.is_empty());
+        let account = account.context("--managed-serviceaccount flag is required")?;
         Source::Synced { account, namespace }
     };
     Ok(Command::Credential(Arguments { source, cluster, server, timeout }))
 }
 
-fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
+fn parse_install(mut parser: lexopt::Parser) -> Result<Command> {
+    const NO_DIRECTORY: &str = "install needs one directory: cp-creds install DIR";
     let mut directory = None;
     while let Some(argument) = parser.next()? {
         match argument {
@@ -145,26 +130,34 @@ fn parse_install(mut parser: lexopt::Parser) -> Result<Command, UsageError> {
             Value(path) if directory.is_none() && !path.is_empty() => {
                 directory = Some(PathBuf::from(path));
             }
-            Value(_) => return Err(UsageError::NoDirectory),
+            Value(_) => bail!(NO_DIRECTORY),
             other => return Err(other.unexpected().into()),
         }
     }
-    directory.map(Command::Install).ok_or(UsageError::NoDirectory)
+    directory.map(Command::Install).context(NO_DIRECTORY)
 }
 
 /// A URL that is the same for every cluster would allow the token of one cluster to be sent to another.
-fn parse_server(text: String) -> Result<String, UsageError> {
-    let is_server =
-        text.contains(CLUSTER) && ServerUrl::parse(&text.replace(CLUSTER, "cluster")).is_ok();
-    if is_server { Ok(text) } else { Err(UsageError::Server(excerpt(&text))) }
+fn parse_server(text: String) -> Result<String> {
+    ensure!(
+        text.contains(CLUSTER) && ServerUrl::parse(&text.replace(CLUSTER, "cluster")).is_ok(),
+        "--server {} must be an https URL with {CLUSTER} in place of the cluster's name",
+        excerpt(&text)
+    );
+    Ok(text)
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, UsageError> {
+fn parse_timeout(text: &str) -> Result<Duration> {
     text.parse::<SignedDuration>()
         .ok()
         .and_then(|duration| Duration::try_from(duration).ok())
         .filter(|duration| (Duration::from_millis(1)..=MAX_TIMEOUT).contains(duration))
-        .ok_or_else(|| UsageError::Timeout(excerpt(text)))
+        .with_context(|| {
+            format!(
+                "--timeout {} is not a duration from 1ms to 5m, such as 5s or 500ms",
+                excerpt(text)
+            )
+        })
 }
 
 #[cfg(test)]
@@ -172,9 +165,9 @@ mod tests {
     use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::{Arguments, Command, DEFAULT_TIMEOUT, Source, UsageError, parse};
+    use super::{Arguments, Command, DEFAULT_TIMEOUT, Result, Source, parse};
 
-    fn parsed(words: &[&str]) -> Result<Command, UsageError> {
+    fn parsed(words: &[&str]) -> Result<Command> {
         parse(words.iter().map(Into::into))
     }
 
@@ -309,7 +302,7 @@ mod tests {
             Command::Install(PathBuf::from("/plugins"))
         );
         for words in [&["install"][..], &["install", ""], &["install", "a", "b"]] {
-            assert!(matches!(parsed(words), Err(UsageError::NoDirectory)), "{words:?}");
+            assert!(refused(words).contains("install needs one directory"), "{words:?}");
         }
         assert!(parsed(&["--managed-serviceaccount=m", "install", "a"]).is_err());
     }

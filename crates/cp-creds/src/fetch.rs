@@ -7,51 +7,12 @@ use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, Error, Result, anyhow};
 use rustls::{AlertDescription, CertificateError, StreamOwned};
 
 use crate::api_server::ApiServer;
 use crate::deadline::Progress;
-use crate::http::{self, HttpError};
-use crate::proxy::ProxyError;
-use crate::tls::{self, TlsError};
-
-/// Why the hub did not return the Secret.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    /// TLS cannot be set up on this side.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The name of the hub or, with a proxy, that of the proxy cannot be resolved.
-    #[error("cannot resolve {0}")]
-    Resolve(String, #[source] io::Error),
-    #[error("the host has no address")]
-    NoAddress,
-    /// The last address of the host does not accept connections.
-    #[error("cannot connect to {address}")]
-    Connect { address: SocketAddr, source: io::Error },
-    #[error(transparent)]
-    Proxy(#[from] ProxyError),
-    #[error("TLS handshake failed")]
-    Handshake(#[source] io::Error),
-    /// The server's certificate is that of a certificate authority. client-go accepts one that is itself trusted;
-    /// webpki rejects it before anything else is verified, and cp-creds would have to check its validity by itself.
-    #[error(
-        "TLS handshake failed: the server presents the certificate of a certificate authority (CA:TRUE), which is \
-         rejected even if that authority is trusted: issue a server certificate with CA:FALSE"
-    )]
-    AuthorityAsServer,
-    /// The TLS library (ring) has no such algorithm, although curl and Go have.
-    #[error(
-        "TLS handshake failed: certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are not \
-         supported"
-    )]
-    UnsupportedAlgorithm(#[source] io::Error),
-    #[error("cannot send the request")]
-    Send(#[source] io::Error),
-    /// The response is not valid.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-}
+use crate::{http, tls};
 
 /// Gets the resource at `path` of the hub.
 pub fn get(
@@ -59,7 +20,7 @@ pub fn get(
     path: &str,
     deadline: Instant,
     progress: &Progress,
-) -> Result<Vec<u8>, FetchError> {
+) -> Result<Vec<u8>> {
     let mut tls = tls::connection(server)?;
     let (host, port) = (&*server.url.host, server.url.port);
     let to = server.proxy.as_ref().map_or((host, port), |proxy| (&*proxy.host, proxy.port));
@@ -72,8 +33,7 @@ pub fn get(
         ["resolving the API server's name", "connecting to the API server"]
     };
     progress.enter(resolving);
-    let addresses =
-        to.to_socket_addrs().map_err(|error| FetchError::Resolve(to.0.to_owned(), error))?;
+    let addresses = to.to_socket_addrs().with_context(|| format!("cannot resolve {}", to.0))?;
     progress.enter(connecting);
     let mut tcp = connect(&addresses.collect::<Vec<_>>(), deadline)?;
     if let Some(proxy) = &server.proxy {
@@ -87,12 +47,12 @@ pub fn get(
     progress.enter("waiting for the API server's response");
     let mut stream = StreamOwned::new(tls, tcp);
     let request = http::request(&server.url, path, server.token.as_ref());
-    stream.write_all(&request).and_then(|()| stream.flush()).map_err(FetchError::Send)?;
-    Ok(http::read_answer(stream)?)
+    stream.write_all(&request).and_then(|()| stream.flush()).context("cannot send the request")?;
+    http::read_answer(stream)
 }
 
-fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, FetchError> {
-    let mut last = FetchError::NoAddress;
+fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream> {
+    let mut last = anyhow!("the host has no address");
     for (address, still_to_try) in addresses.iter().zip((1..=addresses.len()).rev()) {
         let left = deadline.saturating_duration_since(Instant::now());
         let share = left / u32::try_from(still_to_try).unwrap_or(u32::MAX);
@@ -102,27 +62,36 @@ fn connect(addresses: &[SocketAddr], deadline: Instant) -> Result<TcpStream, Fet
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
-            Err(source) => last = FetchError::Connect { address: *address, source },
+            Err(error) => last = Error::new(error).context(format!("cannot connect to {address}")),
         }
     }
     Err(last)
 }
 
-fn handshake_failed(error: io::Error) -> FetchError {
+fn handshake_failed(error: io::Error) -> Error {
     // webpki's errors are converted to text; the error only selects between two messages.
     match error.get_ref().and_then(|error| error.downcast_ref()) {
+        // The server's certificate is that of a certificate authority. client-go accepts one that is itself trusted;
+        // webpki rejects it before anything else is verified, and cp-creds would have to check its validity by itself.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
             if why.to_string() == "CaUsedAsEndEntity" =>
         {
-            FetchError::AuthorityAsServer
+            anyhow!(
+                "TLS handshake failed: the server presents the certificate of a certificate authority (CA:TRUE), which \
+                 is rejected even if that authority is trusted: issue a server certificate with CA:FALSE"
+            )
         }
+        // The TLS library (ring) has no such algorithm, although curl and Go have.
         Some(
             rustls::Error::AlertReceived(AlertDescription::HandshakeFailure)
             | rustls::Error::InvalidCertificate(
                 CertificateError::UnsupportedSignatureAlgorithmContext { .. }
                 | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. },
             ),
-        ) => FetchError::UnsupportedAlgorithm(error),
-        _ => FetchError::Handshake(error),
+        ) => Error::new(error).context(
+            "TLS handshake failed: certificates with a key on the curve P-521, and ECDSA signatures with SHA-512, are \
+             not supported",
+        ),
+        _ => Error::new(error).context("TLS handshake failed"),
     }
 }

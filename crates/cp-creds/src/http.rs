@@ -3,7 +3,9 @@
 //! Only the body of `200 OK` is read; every other status is an error, so redirects are not followed and no message of
 //! the server reaches a log. Head and body are limited in size.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+
+use anyhow::{Context as _, Error, Result, anyhow, bail};
 
 use crate::cli;
 use crate::server_url::ServerUrl;
@@ -21,20 +23,13 @@ const BODY_MAX_LENGTH: u64 = 2 * 1024 * 1024;
 /// Longest line before a chunk: a hexadecimal length, and extensions that no server uses.
 const CHUNK_LINE_MAX_LENGTH: u64 = 256;
 
-/// Why there is no response.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// The status is not 200.
-    #[error("HTTP {code}{}", meaning(*code))]
-    Status { code: u16 },
-    /// The response is not HTTP, or ambiguous HTTP.
-    #[error("the response is not valid HTTP/1.1: {0}")]
-    NotHttp(&'static str),
-    /// The response is larger than any Secret.
-    #[error("the response is larger than a Secret can be")]
-    TooLarge,
-    #[error("the connection broke")]
-    Broken(#[from] io::Error),
+const TOO_LARGE: &str = "the response is larger than a Secret can be";
+
+const BROKEN: &str = "the connection broke";
+
+/// The response is not HTTP, or ambiguous HTTP.
+fn not_http(why: &str) -> Error {
+    anyhow!("the response is not valid HTTP/1.1: {why}")
 }
 
 /// What a status that is not 200 means here.
@@ -74,7 +69,7 @@ pub fn request(url: &ServerUrl, path: &str, token: Option<&Token>) -> Vec<u8> {
 }
 
 /// The body of the response, if its status is `200 OK`.
-pub fn read_answer(stream: impl Read) -> Result<Vec<u8>, HttpError> {
+pub fn read_answer(stream: impl Read) -> Result<Vec<u8>> {
     let mut stream = BufReader::with_capacity(4096, stream);
     loop {
         let head = read_head(&mut stream)?;
@@ -82,20 +77,20 @@ pub fn read_answer(stream: impl Read) -> Result<Vec<u8>, HttpError> {
             // Interim responses, such as 103 Early Hints, precede the final one.
             102..200 | 100 => {}
             200 => return read_body(head.framing?, stream),
-            code => return Err(HttpError::Status { code }),
+            code => bail!("HTTP {code}{}", meaning(code)),
         }
     }
 }
 
 /// The status of a response whose head ends it. Reads byte by byte, since what follows is another protocol.
-pub fn read_status(stream: impl Read) -> Result<u16, HttpError> {
+pub fn read_status(stream: impl Read) -> Result<u16> {
     Ok(read_head(&mut BufReader::with_capacity(1, stream))?.status)
 }
 
 struct Head {
     status: u16,
     /// Only a body that is read needs a known length: that of a proxy's 200 to CONNECT means nothing.
-    framing: Result<Framing, HttpError>,
+    framing: Result<Framing>,
 }
 
 /// How the length of the body is known.
@@ -107,14 +102,14 @@ enum Framing {
 }
 
 /// Reads a head, and nothing of what follows it.
-fn read_head(stream: &mut impl BufRead) -> Result<Head, HttpError> {
+fn read_head(stream: &mut impl BufRead) -> Result<Head> {
     let mut begun = Vec::new();
     while begun.len() <= HEAD_MAX_LENGTH {
         let piece = match stream.fill_buf() {
-            Ok([]) => return Err(HttpError::NotHttp("it ends within its head")),
+            Ok([]) => return Err(not_http("it ends within its head")),
             Ok(piece) => piece,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error.into()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).context(BROKEN),
         };
         let (before, read) = (begun.len(), piece.len());
         begun.extend_from_slice(piece);
@@ -124,104 +119,96 @@ fn read_head(stream: &mut impl BufRead) -> Result<Head, HttpError> {
         }
         stream.consume(read);
     }
-    Err(HttpError::NotHttp("its head does not end"))
+    Err(not_http("its head does not end"))
 }
 
-fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>, HttpError> {
+fn parse_head(bytes: &[u8]) -> Result<Option<(usize, Head)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut response = httparse::Response::new(&mut headers);
     let length = match response.parse(bytes) {
         Ok(httparse::Status::Complete(length)) => length,
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(_) => return Err(HttpError::NotHttp("its head is malformed")),
+        Err(_) => return Err(not_http("its head is malformed")),
     };
-    let status = response.code.ok_or(HttpError::NotHttp("it has no status"))?;
+    let status = response.code.ok_or_else(|| not_http("it has no status"))?;
     Ok(Some((length, Head { status, framing: framing(response.headers) })))
 }
 
-fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing, HttpError> {
+fn framing(headers: &[httparse::Header<'_>]) -> Result<Framing> {
     let mut framing = Framing::Connection;
     for header in headers {
         let next = if header.name.eq_ignore_ascii_case("content-length") {
             Framing::Length(content_length(header.value)?)
         } else if header.name.eq_ignore_ascii_case("transfer-encoding") {
             if !header.value.eq_ignore_ascii_case(b"chunked") {
-                return Err(HttpError::NotHttp("its transfer encoding was not requested"));
+                return Err(not_http("its transfer encoding was not requested"));
             }
             Framing::Chunks
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
-            return Err(HttpError::NotHttp("its content encoding was not requested"));
+            return Err(not_http("its content encoding was not requested"));
         } else {
             continue;
         };
         // Ambiguous lengths allow response smuggling (RFC 9112, section 6.3).
         if framing != Framing::Connection && framing != next {
-            return Err(HttpError::NotHttp("it has more than one length"));
+            return Err(not_http("it has more than one length"));
         }
         framing = next;
     }
     Ok(framing)
 }
 
-fn content_length(value: &[u8]) -> Result<u64, HttpError> {
+fn content_length(value: &[u8]) -> Result<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
-        return Err(HttpError::NotHttp("its length is not a number"));
+        return Err(not_http("its length is not a number"));
     }
-    str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).ok_or(HttpError::TooLarge)
+    str::from_utf8(value).ok().and_then(|digits| digits.parse().ok()).context(TOO_LARGE)
 }
 
-fn read_body(framing: Framing, mut stream: impl BufRead) -> Result<Vec<u8>, HttpError> {
+fn read_body(framing: Framing, mut stream: impl BufRead) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     match framing {
         Framing::Length(length) => take_exactly(&mut stream, length, &mut body)?,
         Framing::Chunks => read_chunks(&mut stream, &mut body)?,
         Framing::Connection => {
-            stream.take(BODY_MAX_LENGTH + 1).read_to_end(&mut body)?;
+            stream.take(BODY_MAX_LENGTH + 1).read_to_end(&mut body).context(BROKEN)?;
             if body.len() as u64 > BODY_MAX_LENGTH {
-                return Err(HttpError::TooLarge);
+                bail!(TOO_LARGE);
             }
         }
     }
     Ok(body)
 }
 
-fn read_chunks(stream: &mut impl BufRead, body: &mut Vec<u8>) -> Result<(), HttpError> {
+fn read_chunks(stream: &mut impl BufRead, body: &mut Vec<u8>) -> Result<()> {
     loop {
         let line = read_line(stream)?;
         let Ok(httparse::Status::Complete((_, length))) = httparse::parse_chunk_size(&line) else {
-            return Err(HttpError::NotHttp("a chunk's length is malformed"));
+            return Err(not_http("a chunk's length is malformed"));
         };
         if length == 0 {
             return Ok(());
         }
         take_exactly(stream, length, body)?;
         if read_line(stream)? != b"\r\n" {
-            return Err(HttpError::NotHttp("a chunk has another length than declared"));
+            return Err(not_http("a chunk has another length than declared"));
         }
     }
 }
 
-fn read_line(stream: &mut impl BufRead) -> Result<Vec<u8>, HttpError> {
+fn read_line(stream: &mut impl BufRead) -> Result<Vec<u8>> {
     let mut line = Vec::new();
-    stream.take(CHUNK_LINE_MAX_LENGTH).read_until(b'\n', &mut line)?;
+    stream.take(CHUNK_LINE_MAX_LENGTH).read_until(b'\n', &mut line).context(BROKEN)?;
     Ok(line)
 }
 
-fn take_exactly(
-    stream: &mut impl BufRead,
-    length: u64,
-    body: &mut Vec<u8>,
-) -> Result<(), HttpError> {
+fn take_exactly(stream: &mut impl BufRead, length: u64, body: &mut Vec<u8>) -> Result<()> {
     let already = body.len() as u64;
     if length > BODY_MAX_LENGTH.saturating_sub(already) {
-        return Err(HttpError::TooLarge);
+        bail!(TOO_LARGE);
     }
-    stream.take(length).read_to_end(body)?;
-    if body.len() as u64 == already + length {
-        Ok(())
-    } else {
-        Err(HttpError::NotHttp("it ends too early"))
-    }
+    stream.take(length).read_to_end(body).context(BROKEN)?;
+    if body.len() as u64 == already + length { Ok(()) } else { Err(not_http("it ends too early")) }
 }
 
 #[cfg(test)]
@@ -230,7 +217,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::{HttpError, read_answer};
+    use super::read_answer;
 
     /// Returns its bytes one at a time, like a slow network.
     struct Dripping<'a>(&'a [u8]);
@@ -284,7 +271,7 @@ mod tests {
                 answer.extend_from_slice(chunk);
                 answer.extend_from_slice(b"\r\n");
             }
-            prop_assert!(matches!(read_answer(answer.as_slice()), Err(HttpError::NotHttp(_))), "it has not ended");
+            prop_assert!(read_answer(answer.as_slice()).is_err(), "it has not ended");
             answer.extend_from_slice(b"0\r\n\r\n");
             prop_assert_eq!(read_answer(answer.as_slice()).unwrap(), body);
         }

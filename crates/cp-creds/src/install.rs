@@ -10,41 +10,33 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use anyhow::{Context as _, Result, ensure};
+
 /// The name in consumers' configurations.
 const PROGRAM: &str = "cp-creds";
 
 /// Everyone can run it: the consumer's container has another user than the init container.
 const MODE: u32 = 0o755;
 
-/// Why the installation failed.
-#[derive(Debug, thiserror::Error)]
-pub enum InstallError {
-    /// The target does not exist: it is a volume that is not mounted, and must not be created.
-    #[error("cannot install into {0}: not a directory; check that the volume is mounted there")]
-    NoDirectory(PathBuf),
-    /// The program cannot read itself.
-    #[error("cannot install: cannot read the program itself")]
-    Source(#[source] io::Error),
-    /// The target cannot be written.
-    #[error("cannot install: cannot write {path}")]
-    Write { path: PathBuf, source: io::Error },
-}
-
 /// Copies the program `source` into `directory` and returns the path of the copy.
-pub fn install(source: &Path, directory: &Path) -> Result<PathBuf, InstallError> {
-    if !directory.is_dir() {
-        return Err(InstallError::NoDirectory(directory.to_path_buf()));
-    }
-    let source = File::open(source).map_err(InstallError::Source)?;
+pub fn install(source: &Path, directory: &Path) -> Result<PathBuf> {
+    // One that does not exist is a volume that is not mounted, and must not be created.
+    ensure!(
+        directory.is_dir(),
+        "cannot install into {}: not a directory; check that the volume is mounted there",
+        directory.display()
+    );
+    let source = File::open(source).context("cannot install: cannot read the program itself")?;
     let target = directory.join(PROGRAM);
     let partial = directory.join(partial_name());
     let done = write(source, &partial)
         .map_err(|error| (partial.clone(), error))
         .and_then(|()| fs::rename(&partial, &target).map_err(|error| (target.clone(), error)));
-    if let Err((path, source)) = done {
+    if let Err((path, error)) = done {
         // Removes what a failed attempt left; if that fails, the original error is reported.
         let _ = fs::remove_file(&partial);
-        return Err(InstallError::Write { path, source });
+        let what = format!("cannot install: cannot write {}", path.display());
+        return Err(error).context(what);
     }
     Ok(target)
 }
@@ -68,7 +60,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use super::{InstallError, install};
+    use super::install;
 
     #[test]
     fn the_copy_is_whole_and_may_be_run_and_replaces_what_was_there() {
@@ -93,10 +85,8 @@ mod tests {
         fs::write(&source, "x").unwrap();
         for target in [directory.path().join("missing"), source.clone()] {
             let error = install(&source, &target).unwrap_err();
-            assert!(
-                matches!(&error, InstallError::NoDirectory(path) if *path == target),
-                "{error}"
-            );
+            let place = format!("into {}: not a directory", target.display());
+            assert!(error.to_string().contains(&place), "{error}");
         }
     }
 
@@ -108,7 +98,7 @@ mod tests {
         let plugins = directory.path().join("plugins");
         fs::create_dir_all(plugins.join("cp-creds/in-the-way")).unwrap();
         let error = install(&source, &plugins).unwrap_err();
-        assert!(matches!(error, InstallError::Write { .. }), "{error}");
+        assert!(error.to_string().contains("cannot write"), "{error}");
         assert_eq!(fs::read_dir(&plugins).unwrap().count(), 1);
     }
 }

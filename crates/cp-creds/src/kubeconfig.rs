@@ -8,62 +8,42 @@ mod context;
 mod file;
 
 use std::env;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use client_config::{first_document, read_text, repeated};
 use serde_saphyr::DuplicateKeyPolicy;
 
-pub use context::ContextError;
 use file::{File, filled};
 
 use crate::api_server::ApiServer;
 use crate::environment::Environment;
 use crate::names::excerpt;
 
-/// Why kubeconfig files cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum KubeconfigError {
-    /// No file exists.
-    #[error(
-        "cannot find the hub: not in a pod with a ServiceAccount token, and no kubeconfig at {0}"
-    )]
-    NoFile(String),
-    /// A file exists and cannot be read.
-    #[error("cannot read kubeconfig {path}")]
-    Unreadable { path: PathBuf, source: io::Error },
-    /// A file is not a kubeconfig. The parser's message is omitted: it quotes the text around the error, which may be a
-    /// credential.
-    #[error("{path} is not a valid kubeconfig: line {line}, column {column}")]
-    Malformed { path: PathBuf, line: u64, column: u64 },
-    /// A file has two entries of one name, as kubectl refuses it, too.
-    #[error("{path} has two clusters, users or contexts with the name {name}")]
-    RepeatedName { path: PathBuf, name: String },
-    /// A file contains an object of another kind.
-    #[error("{path} is not a kubeconfig: it is {kind} {version}, expected Config v1")]
-    NotAConfig { path: PathBuf, kind: String, version: String },
-    /// The current context does not lead to the hub.
-    #[error("cannot use the kubeconfig's current context")]
-    Context(#[from] ContextError),
-}
-
 /// The hub of the current context, and the namespace that the context sets. Reads the files of `KUBECONFIG`, else
 /// `~/.kube/config`.
-pub fn hub(environment: &Environment) -> Result<(ApiServer, Option<String>), KubeconfigError> {
+pub fn hub(environment: &Environment) -> Result<(ApiServer, Option<String>)> {
     let paths = paths(environment);
     let mut files = Vec::new();
     for path in &paths {
         match read_text(path) {
             Ok(text) => files.push((path.parent().unwrap_or(path), parse(&text, path)?)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(source) => return Err(KubeconfigError::Unreadable { path: path.clone(), source }),
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot read kubeconfig {}", path.display()));
+            }
         }
     }
     if files.is_empty() {
         let looked_at: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(KubeconfigError::NoFile(looked_at.join(", ")));
+        bail!(
+            "cannot find the hub: not in a pod with a ServiceAccount token, and no kubeconfig at {}",
+            looked_at.join(", ")
+        );
     }
-    Ok(context::resolve(&files)?)
+    context::resolve(&files).context("cannot use the kubeconfig's current context")
 }
 
 fn paths(environment: &Environment) -> Vec<PathBuf> {
@@ -76,30 +56,31 @@ fn paths(environment: &Environment) -> Vec<PathBuf> {
     }
 }
 
-fn parse(text: &str, path: &Path) -> Result<File, KubeconfigError> {
+/// The parser's message is omitted: it quotes the text around the error, which may be a credential.
+fn parse(text: &str, path: &Path) -> Result<File> {
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::LastWins };
+    let shown = path.display();
     let file: File =
         serde_saphyr::from_str_with_options(first_document(text), options).map_err(|error| {
-            let place = error.location();
-            KubeconfigError::Malformed {
-                path: path.to_path_buf(),
-                line: place.map_or(0, |place| place.line()),
-                column: place.map_or(0, |place| place.column()),
-            }
+            let place = error.location().map_or((0, 0), |place| (place.line(), place.column()));
+            anyhow!("{shown} is not a valid kubeconfig: line {}, column {}", place.0, place.1)
         })?;
     let kind = filled(&file.kind).unwrap_or("Config");
     let version = filled(&file.api_version).unwrap_or("v1");
-    let path = path.to_path_buf();
     let names = [
-        file.clusters.iter().flatten().map(|it| &*it.name.0).collect(),
-        file.users.iter().flatten().map(|it| &*it.name.0).collect(),
-        file.contexts.iter().flatten().map(|it| &*it.name.0).collect(),
+        file.clusters().map(|it| it.0).collect(),
+        file.users().map(|it| it.0).collect(),
+        file.contexts().map(|it| it.0).collect(),
     ];
     if let Some(name) = repeated(names) {
-        return Err(KubeconfigError::RepeatedName { path, name: excerpt(name) });
+        // kubectl refuses it, too.
+        bail!("{shown} has two clusters, users or contexts with the name {}", excerpt(name));
     }
-    if (kind, version) == ("Config", "v1") {
-        return Ok(file);
-    }
-    Err(KubeconfigError::NotAConfig { path, kind: excerpt(kind), version: excerpt(version) })
+    ensure!(
+        (kind, version) == ("Config", "v1"),
+        "{shown} is not a kubeconfig: it is {} {}, expected Config v1",
+        excerpt(kind),
+        excerpt(version)
+    );
+    Ok(file)
 }

@@ -40,26 +40,33 @@ pub mod synced_secret;
 pub mod tls;
 pub mod token;
 
-mod error;
-
 use std::time::Instant;
 
+use anyhow::{Context as _, Error, Result, anyhow};
 use jiff::Timestamp;
 
 use crate::api_server::ApiServer;
 use crate::cli::{Arguments, Source};
 use crate::deadline::Progress;
 use crate::environment::Environment;
-pub use crate::error::{Error, in_one_line};
-use crate::exec_info::{ExecInfo, ExecInfoError};
+use crate::exec_info::ExecInfo;
 use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
 use crate::proxy::Proxy;
 
 /// The namespace if nothing else specifies one.
 const DEFAULT_NAMESPACE: &str = "default";
 
+/// The variable is not set: the caller is not a client.
+const NOT_CALLED_AS_PLUGIN: &str = "no cluster: set KUBERNETES_EXEC_INFO or --cluster-name";
+
+/// An error and its causes on one line: escapes them, since they may contain text from elsewhere.
+#[must_use]
+pub fn in_one_line(error: &Error) -> String {
+    object_names::visible(&format!("{error:#}"))
+}
+
 /// Returns an `ExecCredential` in JSON, with the requested token.
-pub fn credential(arguments: Arguments, environment: Environment) -> Result<String, Error> {
+pub fn credential(arguments: Arguments, environment: Environment) -> Result<String> {
     deadline::within(arguments.timeout, move |deadline, progress| {
         obtain(&arguments, &environment, deadline, progress)
     })?
@@ -70,7 +77,7 @@ fn obtain(
     environment: &Environment,
     deadline: Instant,
     progress: &Progress,
-) -> Result<String, Error> {
+) -> Result<String> {
     let info = environment.exec_info.as_deref().map(ExecInfo::parse).transpose()?;
     let info = info.as_ref();
     let credential = match &arguments.source {
@@ -81,11 +88,12 @@ fn obtain(
             let account = AccountName::parse(account)?;
             let (server, namespace) = hub(namespace.as_ref(), environment)?;
             let key = SecretKey::new(Namespace::parse(&namespace)?, cluster, account)?;
-            let json = fetch::get(&server, &key.path(), deadline, progress).map_err(|source| {
-                Error::Fetch { secret: key.to_string(), server: server.to_string(), source }
+            // Consumers' documentation quotes the beginning of this message.
+            let json = fetch::get(&server, &key.path(), deadline, progress).with_context(|| {
+                format!("failed to get synced credential secret {key} from {server}")
             })?;
             synced_secret::read(&json, &key, Timestamp::now())
-                .map_err(|why| Error::Refused { secret: key.to_string(), why })?
+                .with_context(|| format!("synced credential secret {key} is refused"))?
         }
         Source::Own { path, audience } => {
             // The token is the same for every cluster: its name matters only for the server.
@@ -101,25 +109,24 @@ fn obtain(
 }
 
 /// A flag takes precedence over the request.
-fn cluster_of(arguments: &Arguments, info: Option<&ExecInfo>) -> Result<ClusterName, Error> {
-    match (&arguments.cluster, info) {
-        (Some(cluster), _) => Ok(ClusterName::parse(cluster)?),
-        (None, Some(info)) => Ok(ClusterName::parse(info.cluster_name()?)?),
-        (None, None) => Err(ExecInfoError::NotCalledAsPlugin.into()),
+fn cluster_of(arguments: &Arguments, info: Option<&ExecInfo<'_>>) -> Result<ClusterName> {
+    match &arguments.cluster {
+        Some(cluster) => ClusterName::parse(cluster),
+        None => ClusterName::parse(&info.context(NOT_CALLED_AS_PLUGIN)?.cluster_name()?),
     }
 }
 
 /// Checks the server to which the caller is about to send the token.
 fn check_destination(
     arguments: &Arguments,
-    info: Option<&ExecInfo>,
+    info: Option<&ExecInfo<'_>>,
     cluster: Option<&ClusterName>,
-) -> Result<(), ExecInfoError> {
+) -> Result<()> {
     if let Some(info) = info {
         info.check_protected()?;
     }
     if let (Some(template), Some(cluster)) = (&arguments.server, cluster) {
-        let info = info.ok_or(ExecInfoError::NotCalledAsPlugin)?;
+        let info = info.context(NOT_CALLED_AS_PLUGIN)?;
         info.check_server(&template.replace(cli::CLUSTER, cluster.as_str()))?;
     }
     Ok(())
@@ -127,10 +134,7 @@ fn check_destination(
 
 /// The hub, and the namespace of the Secret. The kubeconfig's namespace applies only if the kubeconfig leads to the
 /// hub.
-fn hub(
-    namespace: Option<&String>,
-    environment: &Environment,
-) -> Result<(ApiServer, String), Error> {
+fn hub(namespace: Option<&String>, environment: &Environment) -> Result<(ApiServer, String)> {
     let mut namespace = namespace.or(environment.namespace.as_ref()).cloned();
     if namespace.is_none() {
         namespace = in_cluster::namespace(environment)?;
@@ -142,7 +146,10 @@ fn hub(
     if server.proxy.is_none()
         && let Some(proxy) = environment.proxies.proxy_for(&server.url.host, server.url.port)
     {
-        server.proxy = Some(Proxy::of_variable(proxy)?);
+        let proxy = Proxy::of_variable(proxy).map_err(|why| {
+            anyhow!("HTTPS_PROXY cannot be used: {why}; NO_PROXY excepts hosts from it")
+        })?;
+        server.proxy = Some(proxy);
     }
     Ok((server, namespace.or(of_context).unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned())))
 }

@@ -4,12 +4,12 @@
 //! messages of their own.
 
 use std::env;
-use std::error::Error;
 use std::io::{self, Write as _};
 use std::panic;
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
 
+use anyhow::{Context as _, Error, Result};
 use cp_creds::cli::{self, Command};
 use cp_creds::environment::Environment;
 use cp_creds::install::install;
@@ -29,11 +29,11 @@ fn main() -> ExitCode {
     };
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(FAILED, &*error),
+        Err(error) => fail(FAILED, &error),
     }
 }
 
-fn run(command: Command) -> Result<(), Box<dyn Error>> {
+fn run(command: Command) -> Result<()> {
     let text = match command {
         Command::Help => cli::HELP.to_owned(),
         Command::Version => format!("cp-creds {}\n", cli::VERSION),
@@ -45,7 +45,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         }
         Command::Credential(arguments) => credential(arguments, Environment::of_process())? + "\n",
     };
-    print(&text).map_err(|error| format!("cannot write to standard output: {error}").into())
+    print(&text).context("cannot write to standard output")
 }
 
 /// A single write: a reader gets everything or an error.
@@ -55,7 +55,7 @@ fn print(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-fn fail(code: u8, error: &dyn Error) -> ExitCode {
+fn fail(code: u8, error: &Error) -> ExitCode {
     tell(&in_one_line(error));
     ExitCode::from(code)
 }

@@ -6,39 +6,13 @@
 
 use std::fmt;
 
+use anyhow::{Result, ensure};
 use object_names::{
     DNS_LABEL_MAX_LENGTH, DNS_SUBDOMAIN_MAX_LENGTH, is_dns_label, is_dns_subdomain,
 };
 
 /// How many characters of a rejected name an error quotes.
 const EXCERPT_LENGTH: usize = 64;
-
-/// Why a name is rejected.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidName {
-    #[error("the {0} is empty")]
-    Empty(&'static str),
-    /// It is not a DNS name.
-    #[error(
-        "the {what} {excerpt} is not a valid DNS name: it must be at most {max_length} lowercase letters, digits, \
-         '-'{dot}, with a letter or digit at both ends"
-    )]
-    NotDns {
-        /// The kind of the name.
-        what: &'static str,
-        /// The beginning of the name, quoted and escaped.
-        excerpt: String,
-        /// Longest name of its kind.
-        max_length: usize,
-        /// The text that allows a dot, or nothing.
-        dot: &'static str,
-    },
-    /// Cluster and `ManagedServiceAccount` together are too long for the name of a Secret.
-    #[error(
-        "cluster {cluster} and ManagedServiceAccount {account} make a Secret name of more than 253 bytes"
-    )]
-    TooLongTogether { cluster: ClusterName, account: AccountName },
-}
 
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident, $max_length:expr, $dot:literal) => {
@@ -48,18 +22,17 @@ macro_rules! name_type {
 
         impl $name {
             /// Validates a name.
-            pub fn parse(text: &str) -> Result<Self, InvalidName> {
-                if text.is_empty() {
-                    return Err(InvalidName::Empty($what));
-                }
-                if !$check(text) {
-                    return Err(InvalidName::NotDns {
-                        what: $what,
-                        excerpt: excerpt(text),
-                        max_length: $max_length,
-                        dot: $dot,
-                    });
-                }
+            pub fn parse(text: &str) -> Result<Self> {
+                ensure!(!text.is_empty(), "the {} is empty", $what);
+                ensure!(
+                    $check(text),
+                    "the {} {} is not a valid DNS name: it must be at most {} lowercase letters, digits, '-'{}, with a \
+                     letter or digit at both ends",
+                    $what,
+                    excerpt(text),
+                    $max_length,
+                    $dot
+                );
                 Ok(Self(text.to_owned()))
             }
 
@@ -105,15 +78,12 @@ pub struct SecretKey {
 
 impl SecretKey {
     /// The Secret with the token of `account` on `cluster`, synced to `namespace`.
-    pub fn new(
-        namespace: Namespace,
-        cluster: ClusterName,
-        account: AccountName,
-    ) -> Result<Self, InvalidName> {
+    pub fn new(namespace: Namespace, cluster: ClusterName, account: AccountName) -> Result<Self> {
         let name = format!("{cluster}-{account}");
-        if name.len() > DNS_SUBDOMAIN_MAX_LENGTH {
-            return Err(InvalidName::TooLongTogether { cluster, account });
-        }
+        ensure!(
+            name.len() <= DNS_SUBDOMAIN_MAX_LENGTH,
+            "cluster {cluster} and ManagedServiceAccount {account} make a Secret name of more than 253 bytes"
+        );
         Ok(Self { namespace, cluster, account, name })
     }
 
@@ -143,9 +113,9 @@ pub fn excerpt(text: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{AccountName, ClusterName, InvalidName, Namespace, SecretKey};
+    use super::{AccountName, ClusterName, Namespace, Result, SecretKey};
 
-    fn key(namespace: &str, cluster: &str, account: &str) -> Result<SecretKey, InvalidName> {
+    fn key(namespace: &str, cluster: &str, account: &str) -> Result<SecretKey> {
         SecretKey::new(
             Namespace::parse(namespace)?,
             ClusterName::parse(cluster)?,
@@ -164,7 +134,7 @@ mod tests {
     fn names_that_are_too_long_together_are_refused() {
         assert!(key("ns", &"c".repeat(126), &"m".repeat(126)).is_ok());
         let error = key("ns", &"c".repeat(127), &"m".repeat(126)).unwrap_err();
-        assert!(matches!(error, InvalidName::TooLongTogether { .. }), "{error}");
+        assert!(error.to_string().contains("more than 253 bytes"), "{error}");
     }
 
     #[test]

@@ -1,15 +1,20 @@
 //! The proxy on the way to the hub: HTTP `CONNECT`, or SOCKS 5.
 
 use std::fmt;
-use std::io::{self, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpStream};
 
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 
-use crate::http::{self, HttpError};
-use crate::server_url::{InvalidServerUrl, host_and_port};
+use crate::http;
+use crate::server_url::host_and_port;
+
+const BROKEN: &str = "the connection to the proxy broke";
+const AUTHENTICATION: &str = "the proxy requires another authentication";
+const NOT_SOCKS: &str = "it is not a SOCKS 5 proxy";
 
 /// A proxy. It has no `Debug`, which would print the password.
 pub struct Proxy {
@@ -26,43 +31,16 @@ enum Kind {
     Socks5,
 }
 
-/// Why a URL is not that of a proxy. Errors do not repeat it, since it may contain a password.
-#[derive(Debug, thiserror::Error)]
-pub enum InvalidProxy {
-    #[error("it must begin with http:// or socks5://, the only kinds that cp-creds supports")]
-    Scheme,
-    #[error(transparent)]
-    Address(#[from] InvalidServerUrl),
-}
-
-/// Why a proxy does not connect to the hub.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyError {
-    #[error("the connection to the proxy broke")]
-    Broken(#[from] io::Error),
-    #[error("the proxy's response: {0}")]
-    Http(#[from] HttpError),
-    #[error("the proxy refuses the connection: HTTP {0}")]
-    Status(u16),
-    #[error("it is not a SOCKS 5 proxy")]
-    NotSocks,
-    #[error("the proxy requires another authentication")]
-    Authentication,
-    /// The host or the credentials are longer than SOCKS allows.
-    #[error("the host, the user or the password is too long for SOCKS")]
-    TooLong,
-    #[error("the proxy refuses the connection: SOCKS reply {0}")]
-    Reply(u8),
-}
-
 impl Proxy {
-    /// Parses the `proxy-url` of a kubeconfig.
-    pub fn parse(url: &str) -> Result<Self, InvalidProxy> {
-        let (scheme, rest) = url.split_once("://").ok_or(InvalidProxy::Scheme)?;
+    /// Parses the `proxy-url` of a kubeconfig. No error repeats it, since it may contain a password.
+    pub fn parse(url: &str) -> Result<Self> {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
         let (kind, default_port) = match &*scheme.to_ascii_lowercase() {
             "http" => (Kind::Http, 80),
             "socks5" | "socks5h" => (Kind::Socks5, 1080),
-            _ => return Err(InvalidProxy::Scheme),
+            _ => bail!(
+                "it must begin with http:// or socks5://, the only kinds that cp-creds supports"
+            ),
         };
         let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
         let (credentials, address) = match authority.rsplit_once('@') {
@@ -78,7 +56,7 @@ impl Proxy {
     }
 
     /// Parses the value of a variable, whose scheme is optional.
-    pub fn of_variable(value: &str) -> Result<Self, InvalidProxy> {
+    pub fn of_variable(value: &str) -> Result<Self> {
         if value.contains("://") {
             Self::parse(value)
         } else {
@@ -87,19 +65,14 @@ impl Proxy {
     }
 
     /// Has the proxy connect a connection to it to this host, which only the proxy resolves.
-    pub fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<(), ProxyError> {
+    pub fn connect(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<()> {
         match self.kind {
             Kind::Http => self.connect_by_http(stream, host, port),
             Kind::Socks5 => self.connect_by_socks(stream, host, port),
         }
     }
 
-    fn connect_by_http(
-        &self,
-        stream: &mut TcpStream,
-        host: &str,
-        port: u16,
-    ) -> Result<(), ProxyError> {
+    fn connect_by_http(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<()> {
         let target = authority(host, port);
         let mut head = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n");
         if let Some((user, password)) = &self.credentials {
@@ -107,36 +80,28 @@ impl Proxy {
             head.extend(["Proxy-Authorization: Basic ", &credentials, "\r\n"]);
         }
         head.push_str("\r\n");
-        stream.write_all(head.as_bytes())?;
-        match http::read_status(stream)? {
-            200 => Ok(()),
-            status => Err(ProxyError::Status(status)),
-        }
+        send(stream, &[head.as_bytes()])?;
+        let status = http::read_status(stream).context("the proxy's response")?;
+        ensure!(status == 200, "the proxy refuses the connection: HTTP {status}");
+        Ok(())
     }
 
     /// RFC 1928, and RFC 1929 for the credentials.
-    fn connect_by_socks(
-        &self,
-        stream: &mut TcpStream,
-        host: &str,
-        port: u16,
-    ) -> Result<(), ProxyError> {
+    fn connect_by_socks(&self, stream: &mut TcpStream, host: &str, port: u16) -> Result<()> {
         const VERSION: u8 = 5;
         const NONE: u8 = 0;
         const PASSWORD: u8 = 2;
         let methods = if self.credentials.is_some() { &[NONE, PASSWORD][..] } else { &[NONE] };
-        stream.write_all(&[&[VERSION], &*prefixed(methods)?].concat())?;
+        send(stream, &[&[VERSION], &prefixed(methods)?])?;
         match (read(stream)?, &self.credentials) {
             ([VERSION, NONE], _) => {}
             ([VERSION, PASSWORD], Some((user, password))) => {
-                stream.write_all(&[&[1], &*prefixed(user)?, &*prefixed(password)?].concat())?;
+                send(stream, &[&[1], &prefixed(user)?, &prefixed(password)?])?;
                 let [_, status] = read(stream)?;
-                if status != 0 {
-                    return Err(ProxyError::Authentication);
-                }
+                ensure!(status == 0, AUTHENTICATION);
             }
-            ([VERSION, _], _) => return Err(ProxyError::Authentication),
-            _ => return Err(ProxyError::NotSocks),
+            ([VERSION, _], _) => bail!(AUTHENTICATION),
+            _ => bail!(NOT_SOCKS),
         }
         let address = match host.parse() {
             Ok(IpAddr::V4(ip)) => [&[1], &ip.octets()[..]].concat(),
@@ -144,17 +109,18 @@ impl Proxy {
             Err(_) => [&[3], &*prefixed(host.as_bytes())?].concat(),
         };
         // CONNECT, and a reserved byte.
-        stream.write_all(&[&[VERSION, 1, 0], &*address, &port.to_be_bytes()].concat())?;
+        send(stream, &[&[VERSION, 1, 0], &address, &port.to_be_bytes()])?;
         let bound = match read(stream)? {
             [VERSION, 0, _, 1] => 4,
             [VERSION, 0, _, 4] => 16,
             [VERSION, 0, _, 3] => read::<1>(stream)?[0].into(),
-            [VERSION, reply, ..] if reply != 0 => return Err(ProxyError::Reply(reply)),
-            _ => return Err(ProxyError::NotSocks),
+            [VERSION, reply, ..] if reply != 0 => {
+                bail!("the proxy refuses the connection: SOCKS reply {reply}")
+            }
+            _ => bail!(NOT_SOCKS),
         };
         // The proxy's own address and port.
-        stream.read_exact(&mut vec![0; bound + 2])?;
-        Ok(())
+        stream.read_exact(&mut vec![0; bound + 2]).context(BROKEN)
     }
 }
 
@@ -173,14 +139,20 @@ fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-fn read<const N: usize>(stream: &mut TcpStream) -> io::Result<[u8; N]> {
+fn read<const N: usize>(stream: &mut TcpStream) -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    stream.read_exact(&mut bytes)?;
+    stream.read_exact(&mut bytes).context(BROKEN)?;
     Ok(bytes)
 }
 
+/// Sends these parts in one piece.
+fn send(stream: &mut TcpStream, parts: &[&[u8]]) -> Result<()> {
+    stream.write_all(&parts.concat()).context(BROKEN)
+}
+
 /// Bytes after their number.
-fn prefixed(bytes: &[u8]) -> Result<Vec<u8>, ProxyError> {
-    let length = u8::try_from(bytes.len()).map_err(|_| ProxyError::TooLong)?;
+fn prefixed(bytes: &[u8]) -> Result<Vec<u8>> {
+    let length = u8::try_from(bytes.len()).ok();
+    let length = length.context("the host, the user or the password is too long for SOCKS")?;
     Ok([&[length], bytes].concat())
 }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::{Context as _, Result, anyhow, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use object_names::LABEL_VALUE_MAX_LENGTH;
 use serde::Deserialize;
 
 use crate::names::SecretKey;
-use crate::token::{InvalidToken, Token};
+use crate::token::Token;
 
 /// Annotation: the ManagedCluster whose token this is.
 pub const CLUSTER_NAME_ANNOTATION: &str = "authentication.open-cluster-management.io/cluster-name";
@@ -31,39 +32,6 @@ pub const SYNCED_FROM_LABEL: &str = "authentication.open-cluster-management.io/s
 /// The key of the token in the Secret's data.
 const TOKEN_ENTRY: &str = "token";
 
-/// Why a Secret is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SecretError {
-    /// The response is not a Secret in JSON.
-    #[error("the response is not a valid Secret: line {line}, column {column}")]
-    Malformed { line: usize, column: usize },
-    /// The response is another object than requested.
-    #[error("the response is a different object than requested")]
-    OtherObject,
-    /// It is the copy for another cluster.
-    #[error("its annotation {CLUSTER_NAME_ANNOTATION} names another cluster, expected {0}")]
-    OtherCluster(String),
-    /// It is the copy for another `ManagedServiceAccount`.
-    #[error(
-        "its annotation {MANAGED_SERVICE_ACCOUNT_ANNOTATION} names another ManagedServiceAccount, expected {0}"
-    )]
-    OtherAccount(String),
-    /// It is labelled as a copy of something else.
-    #[error("its label {SYNCED_FROM_LABEL} is not {0}")]
-    OtherSource(String),
-    #[error("its data has no key {TOKEN_ENTRY}")]
-    NoToken,
-    #[error("its key {TOKEN_ENTRY} is not valid base64")]
-    NotBase64,
-    /// Its token is not valid.
-    #[error("its key {TOKEN_ENTRY} is not a valid bearer token: {0}")]
-    NotAToken(InvalidToken),
-    #[error(
-        "its token expired at {0}: check that the ManagedServiceAccount's rotation is enabled and its agent runs"
-    )]
-    Expired(Timestamp),
-}
-
 /// A valid token and its expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -73,47 +41,57 @@ pub struct Credential {
 }
 
 /// Parses a Secret as the API server returned it, and extracts its token if it is the requested Secret.
-pub fn read(json: &[u8], key: &SecretKey, now: Timestamp) -> Result<Credential, SecretError> {
+pub fn read(json: &[u8], key: &SecretKey, now: Timestamp) -> Result<Credential> {
     // serde_json's message may quote the input, so only line and column are reported.
-    let object: Object = serde_json::from_slice(json)
-        .map_err(|error| SecretError::Malformed { line: error.line(), column: error.column() })?;
+    let object: Object = serde_json::from_slice(json).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        anyhow!("the response is not a valid Secret: line {line}, column {column}")
+    })?;
     check_record(object.metadata.unwrap_or_default(), key)?;
-    let encoded = object
-        .data
-        .unwrap_or_default()
-        .remove(TOKEN_ENTRY)
-        .flatten()
-        .ok_or(SecretError::NoToken)?;
-    let decoded = STANDARD.decode(encoded).map_err(|_| SecretError::NotBase64)?;
-    let token = Token::from_bytes(decoded).map_err(SecretError::NotAToken)?;
+    let encoded = object.data.unwrap_or_default().remove(TOKEN_ENTRY).flatten();
+    let encoded = encoded.with_context(|| format!("its data has no key {TOKEN_ENTRY}"))?;
+    let decoded = STANDARD
+        .decode(encoded)
+        .map_err(|_| anyhow!("its key {TOKEN_ENTRY} is not valid base64"))?;
+    let token = Token::from_bytes(decoded)
+        .with_context(|| format!("its key {TOKEN_ENTRY} is not a valid bearer token"))?;
     let expiry = token.expiry();
-    match expiry {
-        Some(at) if at <= now => Err(SecretError::Expired(at)),
-        _ => Ok(Credential { token, expiry }),
+    if let Some(at) = expiry {
+        ensure!(
+            at > now,
+            "its token expired at {at}: check that the ManagedServiceAccount's rotation is enabled and its agent runs"
+        );
     }
+    Ok(Credential { token, expiry })
 }
 
-fn check_record(metadata: Metadata, key: &SecretKey) -> Result<(), SecretError> {
+fn check_record(metadata: Metadata, key: &SecretKey) -> Result<()> {
     let is_other = |recorded: Option<&Option<String>>, wanted: &str| {
         recorded.is_some_and(|recorded| recorded.as_deref() != Some(wanted))
     };
     let Metadata { name, namespace, labels, annotations } = metadata;
     let (labels, annotations) = (labels.unwrap_or_default(), annotations.unwrap_or_default());
-    if name.as_ref() != Some(&key.name) || namespace.as_deref() != Some(key.namespace.as_str()) {
-        return Err(SecretError::OtherObject);
-    }
-    if is_other(annotations.get(CLUSTER_NAME_ANNOTATION), key.cluster.as_str()) {
-        return Err(SecretError::OtherCluster(key.cluster.to_string()));
-    }
-    if is_other(annotations.get(MANAGED_SERVICE_ACCOUNT_ANNOTATION), key.account.as_str()) {
-        return Err(SecretError::OtherAccount(key.account.to_string()));
-    }
+    ensure!(
+        name.as_ref() == Some(&key.name) && namespace.as_deref() == Some(key.namespace.as_str()),
+        "the response is a different object than requested"
+    );
+    ensure!(
+        !is_other(annotations.get(CLUSTER_NAME_ANNOTATION), key.cluster.as_str()),
+        "its annotation {CLUSTER_NAME_ANNOTATION} names another cluster, expected {}",
+        key.cluster
+    );
+    ensure!(
+        !is_other(annotations.get(MANAGED_SERVICE_ACCOUNT_ANNOTATION), key.account.as_str()),
+        "its annotation {MANAGED_SERVICE_ACCOUNT_ANNOTATION} names another ManagedServiceAccount, expected {}",
+        key.account
+    );
     // The syncer decides how to shorten a long value; its annotations contain the full names.
-    if key.name.len() <= LABEL_VALUE_MAX_LENGTH
-        && is_other(labels.get(SYNCED_FROM_LABEL), &key.name)
-    {
-        return Err(SecretError::OtherSource(key.name.clone()));
-    }
+    ensure!(
+        key.name.len() > LABEL_VALUE_MAX_LENGTH
+            || !is_other(labels.get(SYNCED_FROM_LABEL), &key.name),
+        "its label {SYNCED_FROM_LABEL} is not {}",
+        key.name
+    );
     Ok(())
 }
 
@@ -133,15 +111,15 @@ struct Metadata {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Result;
     use base64::Engine as _;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
     use jiff::Timestamp;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::{SecretError, read};
+    use super::read;
     use crate::names::{AccountName, ClusterName, Namespace, SecretKey};
-    use crate::token::InvalidToken;
 
     const NOW: Timestamp = Timestamp::constant(1_800_000_000, 0);
 
@@ -166,9 +144,13 @@ mod tests {
         })
     }
 
-    fn judge(secret: &Value, key: &SecretKey) -> Result<String, SecretError> {
+    fn judge(secret: &Value, key: &SecretKey) -> Result<String> {
         read(secret.to_string().as_bytes(), key, NOW)
             .map(|credential| credential.token.expose().to_owned())
+    }
+
+    fn refused(secret: &Value, key: &SecretKey) -> String {
+        format!("{:#}", judge(secret, key).unwrap_err())
     }
 
     #[test]
@@ -189,14 +171,12 @@ mod tests {
             "authentication.open-cluster-management.io/managed-serviceaccount": "b-c",
         });
         assert!(judge(&copy, &key("a", "b-c")).is_ok());
-        assert_eq!(
-            judge(&copy, &key("a-b", "c")),
-            Err(SecretError::OtherCluster("a-b".to_owned()))
-        );
+        assert!(refused(&copy, &key("a-b", "c")).ends_with("another cluster, expected a-b"));
 
         copy["metadata"]["annotations"]["authentication.open-cluster-management.io/cluster-name"] =
             json!("a-b");
-        assert_eq!(judge(&copy, &key("a-b", "c")), Err(SecretError::OtherAccount("c".to_owned())));
+        let line = refused(&copy, &key("a-b", "c"));
+        assert!(line.ends_with("another ManagedServiceAccount, expected c"), "{line}");
     }
 
     #[test]
@@ -205,10 +185,7 @@ mod tests {
             let mut copy = secret("a-b");
             copy["metadata"]["annotations"] =
                 json!({"authentication.open-cluster-management.io/cluster-name": nothing});
-            assert_eq!(
-                judge(&copy, &key("a", "b")),
-                Err(SecretError::OtherCluster("a".to_owned()))
-            );
+            assert!(refused(&copy, &key("a", "b")).ends_with("another cluster, expected a"));
         }
     }
 
@@ -218,7 +195,7 @@ mod tests {
             json!({"authentication.open-cluster-management.io/synced-from": "something-else"});
         let mut short = secret("a-b");
         short["metadata"]["labels"] = label.clone();
-        assert_eq!(judge(&short, &key("a", "b")), Err(SecretError::OtherSource("a-b".to_owned())));
+        assert!(refused(&short, &key("a", "b")).ends_with("synced-from is not a-b"));
 
         let cluster = "a".repeat(62);
         let mut long = secret(&format!("{cluster}-b"));
@@ -228,36 +205,34 @@ mod tests {
 
     #[test]
     fn another_object_is_refused() {
-        assert_eq!(judge(&secret("a-x"), &key("a", "b")), Err(SecretError::OtherObject));
         let mut elsewhere = secret("a-b");
         elsewhere["metadata"]["namespace"] = json!("other");
-        assert_eq!(judge(&elsewhere, &key("a", "b")), Err(SecretError::OtherObject));
-        assert_eq!(
-            judge(&json!({"kind": "Status", "code": 404}), &key("a", "b")),
-            Err(SecretError::OtherObject)
-        );
-        assert!(matches!(judge(&json!(7), &key("a", "b")), Err(SecretError::Malformed { .. })));
-        assert!(matches!(
-            judge(&json!({"data": {"token": 7}}), &key("a", "b")),
-            Err(SecretError::Malformed { .. })
-        ));
+        for (object, words) in [
+            (secret("a-x"), "a different object"),
+            (elsewhere, "a different object"),
+            (json!({"kind": "Status", "code": 404}), "a different object"),
+            (json!(7), "not a valid Secret"),
+            (json!({"data": {"token": 7}}), "not a valid Secret"),
+        ] {
+            assert!(refused(&object, &key("a", "b")).contains(words), "{object}");
+        }
     }
 
     #[test]
     fn a_secret_without_a_usable_token_is_refused() {
         let encoded = |bytes: &[u8]| json!({"token": STANDARD.encode(bytes)});
-        for (data, error) in [
-            (json!(null), SecretError::NoToken),
-            (json!({}), SecretError::NoToken),
-            (json!({"token": null}), SecretError::NoToken),
-            (json!({"Token": "eA=="}), SecretError::NoToken),
-            (json!({"token": ""}), SecretError::NotAToken(InvalidToken::Empty)),
-            (json!({"token": "%"}), SecretError::NotBase64),
-            (encoded(token(1_800_000_000).as_bytes()), SecretError::Expired(NOW)),
+        for (data, words) in [
+            (json!(null), "no key token"),
+            (json!({}), "no key token"),
+            (json!({"token": null}), "no key token"),
+            (json!({"Token": "eA=="}), "no key token"),
+            (json!({"token": ""}), "not a valid bearer token: it is empty"),
+            (json!({"token": "%"}), "not valid base64"),
+            (encoded(token(1_800_000_000).as_bytes()), "its token expired at 2027-01-15T08:00:00Z"),
         ] {
             let mut copy = secret("a-b");
             copy["data"] = data;
-            assert_eq!(judge(&copy, &key("a", "b")), Err(error), "{copy}");
+            assert!(refused(&copy, &key("a", "b")).contains(words), "{copy}");
         }
     }
 
@@ -311,7 +286,7 @@ mod tests {
                         prop_assert!(!leaks(&shown, &held), "{}", shown);
                     }
                     Err(error) => {
-                        let line = format!("{error} {error:?}");
+                        let line = format!("{error:#} {error:?}");
                         prop_assert!(!leaks(&line, &held) && !leaks(&line, &base64), "{}", line);
                     }
                 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use anyhow::{Context as _, Result, anyhow, ensure};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring};
@@ -13,35 +14,24 @@ use rustls::{
 
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
 
-/// Why TLS cannot be set up. The PEM parser's messages are omitted: they quote the offending line, which may be part of
-/// a private key.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error("the certificate authority contains no certificate in PEM")]
-    NoRoots,
-    #[error("the client certificate is not a certificate in PEM")]
-    ClientCertificate,
-    #[error("the client key is not a private key in PEM")]
-    ClientKey,
-    #[error("the server's name is neither an IP address nor a DNS name")]
-    ServerName,
-    /// rustls rejects the configuration.
-    #[error("cannot set TLS up")]
-    Refused(#[from] rustls::Error),
-}
+/// rustls rejects the configuration.
+const REFUSED: &str = "cannot set TLS up";
 
 /// A connection with the given trust and credentials, before the handshake.
-pub fn connection(server: &ApiServer) -> Result<ClientConnection, TlsError> {
+pub fn connection(server: &ApiServer) -> Result<ClientConnection> {
     let name = server.tls_server_name.as_deref().unwrap_or(&server.url.host);
-    let name = ServerName::try_from(name.to_owned()).map_err(|_| TlsError::ServerName)?;
-    Ok(ClientConnection::new(Arc::new(config(server)?), name)?)
+    let name = ServerName::try_from(name.to_owned())
+        .map_err(|_| anyhow!("the server's name is neither an IP address nor a DNS name"))?;
+    ClientConnection::new(Arc::new(config(server)?), name).context(REFUSED)
 }
 
-fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
+/// The PEM parser's messages are omitted: they quote the offending line, which may be part of a private key.
+fn config(server: &ApiServer) -> Result<ClientConfig> {
     let provider = ring::default_provider();
     let algorithms = provider.signature_verification_algorithms;
     let builder = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_safe_default_protocol_versions()?;
+        .with_safe_default_protocol_versions()
+        .context(REFUSED)?;
     let builder = match &server.trust {
         Trust::Roots(pem) => builder.with_root_certificates(roots(pem)?),
         Trust::Anybody => {
@@ -50,11 +40,13 @@ fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
     };
     let mut config = match &server.certificate {
         Some(ClientCertificate { chain, key }) => {
-            let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
-            let chain =
-                chain.ok().filter(|chain| !chain.is_empty()).ok_or(TlsError::ClientCertificate)?;
-            let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| TlsError::ClientKey)?;
-            builder.with_client_auth_cert(chain, key)?
+            let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>().ok();
+            let chain = chain
+                .filter(|chain| !chain.is_empty())
+                .context("the client certificate is not a certificate in PEM")?;
+            let key = PrivateKeyDer::from_pem_slice(key)
+                .map_err(|_| anyhow!("the client key is not a private key in PEM"))?;
+            builder.with_client_auth_cert(chain, key).context(REFUSED)?
         }
         None => builder.with_no_client_auth(),
     };
@@ -63,11 +55,12 @@ fn config(server: &ApiServer) -> Result<ClientConfig, TlsError> {
     Ok(config)
 }
 
-fn roots(pem: &[u8]) -> Result<RootCertStore, TlsError> {
+fn roots(pem: &[u8]) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     // One malformed certificate in a bundle does not invalidate the others; a bundle without any valid one is rejected.
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(pem).filter_map(Result::ok));
-    if roots.is_empty() { Err(TlsError::NoRoots) } else { Ok(roots) }
+    ensure!(!roots.is_empty(), "the certificate authority contains no certificate in PEM");
+    Ok(roots)
 }
 
 /// `insecure-skip-tls-verify`: accepts any certificate of any name if the server proves that it has the key.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
@@ -12,27 +13,16 @@ use serde_json::Value;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// Why bytes are not a valid bearer token. Errors do not repeat them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidToken {
-    #[error("it is empty")]
-    Empty,
-    /// A token is written into an HTTP header and into JSON: unprintable bytes would break out of them. Line ends are
-    /// rejected too, since a token that ends in one is not the token that was issued.
-    #[error("it contains bytes other than printable ASCII, such as a space or a line end")]
-    NotPrintable,
-}
-
 impl Token {
-    /// Validates the bytes of a token.
-    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, InvalidToken> {
-        if bytes.is_empty() {
-            return Err(InvalidToken::Empty);
-        }
-        if !bytes.iter().all(u8::is_ascii_graphic) {
-            return Err(InvalidToken::NotPrintable);
-        }
-        String::from_utf8(bytes).map(Self).map_err(|_| InvalidToken::NotPrintable)
+    /// Validates the bytes of a token, which no error repeats. A token is written into an HTTP header and into JSON:
+    /// unprintable bytes would break out of them. Line ends are rejected too, since a token that ends in one is not the
+    /// token that was issued.
+    pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
+        ensure!(!bytes.is_empty(), "it is empty");
+        let text = String::from_utf8(bytes).ok();
+        text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()))
+            .map(Self)
+            .context("it contains bytes other than printable ASCII, such as a space or a line end")
     }
 
     /// The token itself, for a header or the response.

@@ -10,7 +10,7 @@ use std::path::Path;
 use client_config::ProxyVariables;
 use cp_creds::cli::{Arguments, DEFAULT_TIMEOUT, Source};
 use cp_creds::environment::Environment;
-use cp_creds::{Error, credential, in_one_line};
+use cp_creds::{credential, in_one_line};
 use serde_json::{Value, json};
 use support::{Hub, OWN_TOKEN, exec_info, found};
 use tempfile::TempDir;
@@ -41,7 +41,7 @@ fn environment(hub: &Hub, root: &Path) -> Environment {
     }
 }
 
-fn answer(environment: Environment) -> Result<Value, Error> {
+fn answer(environment: Environment) -> anyhow::Result<Value> {
     let arguments = Arguments {
         source: Source::Synced { account: "multikueue".to_owned(), namespace: None },
         cluster: None,

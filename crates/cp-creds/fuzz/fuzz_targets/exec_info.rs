@@ -9,7 +9,7 @@ fuzz_target!(|text: &str| {
     match ExecInfo::parse(text) {
         Ok(info) => {
             if let Ok(name) = info.cluster_name() {
-                if let Ok(name) = ClusterName::parse(name) {
+                if let Ok(name) = ClusterName::parse(&name) {
                     assert!(!name.as_str().contains(['/', '%']) && !name.as_str().contains(".."));
                 }
             }

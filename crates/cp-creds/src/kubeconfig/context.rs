@@ -1,9 +1,9 @@
 //! Resolves the current context of kubeconfig files to the hub.
 
 use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -11,150 +11,72 @@ use serde_json::Value;
 use super::file::{File, KubeconfigCluster, Text, User, filled};
 use crate::api_server::{ApiServer, ClientCertificate, Trust};
 use crate::names::excerpt;
-use crate::proxy::{InvalidProxy, Proxy};
-use crate::server_url::{InvalidServerUrl, ServerUrl};
-use crate::token::{InvalidToken, Token};
+use crate::proxy::Proxy;
+use crate::server_url::ServerUrl;
+use crate::token::Token;
 
-/// Why a context does not lead to the hub.
-#[derive(Debug, thiserror::Error)]
-pub enum ContextError {
-    /// No file sets the current context.
-    #[error("current-context is not set")]
-    NotSet,
-    /// A referenced entry does not exist.
-    #[error("there is no {what} {name}")]
-    Missing {
-        /// The kind of the entry.
-        what: &'static str,
-        /// Its name, quoted.
-        name: String,
-    },
-    /// The context has no cluster, or the cluster no server.
-    #[error("it has no {0}")]
-    Without(&'static str),
-    /// The server's URL is rejected.
-    #[error("server of cluster {cluster}: {why}")]
-    Server {
-        /// The cluster's name, quoted.
-        cluster: String,
-        why: InvalidServerUrl,
-    },
-    /// The proxy's URL is rejected.
-    #[error("proxy-url of cluster {cluster}: {why}")]
-    Proxy {
-        /// The cluster's name, quoted.
-        cluster: String,
-        why: InvalidProxy,
-    },
-    /// The kubeconfig requires an unsupported feature.
-    #[error("user {user} has {field}, which cp-creds does not support: {why}")]
-    NotDone {
-        /// The user's name, quoted.
-        user: String,
-        field: &'static str,
-        /// The reason.
-        why: &'static str,
-    },
-    #[error("{0} is not valid base64")]
-    NotBase64(&'static str),
-    #[error("{0} and {1} are both specified")]
-    Both(&'static str, &'static str),
-    /// A referenced file cannot be read.
-    #[error("cannot read {field} {path}")]
-    Unreadable { field: &'static str, path: PathBuf, source: io::Error },
-    /// A token is not valid.
-    #[error("{field} of user {user} is not a valid bearer token: {why}")]
-    Token {
-        field: &'static str,
-        /// The user's name, quoted.
-        user: String,
-        why: InvalidToken,
-    },
-    /// The cluster's certificate could not be verified.
-    #[error(
-        "cluster {0} has no certificate-authority: set it, since cp-creds does not use system roots"
-    )]
-    NoRoots(String),
-    /// Two fields contradict each other.
-    #[error("cluster {0} has both a certificate-authority and insecure-skip-tls-verify")]
-    RootsAndInsecure(String),
-    /// A certificate without its key, or a key without its certificate.
-    #[error("user {0} has only one of client-certificate and client-key")]
-    HalfACertificate(String),
-}
+const NO_CLUSTER: &str = "it has no cluster";
+const NO_SERVER: &str = "it has no server";
 
 /// Follows the current context to the hub and a namespace, if the context sets one. Each file has its directory.
-pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>), ContextError> {
-    let name = files
-        .iter()
-        .find_map(|(_, file)| filled(&file.current_context))
-        .ok_or(ContextError::NotSet)?;
-    let context = files
-        .iter()
-        .flat_map(|(_, file)| file.contexts.iter().flatten())
-        .find(|entry| entry.name.0 == name)
-        .ok_or_else(|| missing("context", name))?
-        .context
-        .as_ref()
-        .ok_or(ContextError::Without("cluster"))?;
-
-    let name = filled(&context.cluster).ok_or(ContextError::Without("cluster"))?;
-    let (directory, cluster) = files
-        .iter()
-        .flat_map(|(directory, file)| {
-            file.clusters.iter().flatten().map(move |entry| (directory, entry))
-        })
-        .find(|(_, entry)| entry.name.0 == name)
-        .ok_or_else(|| missing("cluster", name))?;
-    let cluster = cluster.cluster.as_ref().ok_or(ContextError::Without("server"))?;
-    let mut api_server = reached(name, cluster, directory)?;
-
-    if let Some(name) = filled(&context.user) {
-        let (directory, user) = files
-            .iter()
-            .flat_map(|(directory, file)| {
-                file.users.iter().flatten().map(move |entry| (directory, entry))
-            })
-            .find(|(_, entry)| entry.name.0 == name)
-            .ok_or_else(|| missing("user", name))?;
-        if let Some(user) = &user.user {
-            identify(&mut api_server, name, user, directory)?;
-        }
+pub fn resolve(files: &[(&Path, File)]) -> Result<(ApiServer, Option<String>)> {
+    let name = files.iter().find_map(|(_, file)| filled(&file.current_context));
+    let (_, context) =
+        find(files, "context", name.context("current-context is not set")?, File::contexts)?;
+    let context = context.as_ref().context(NO_CLUSTER)?;
+    let name = filled(&context.cluster).context(NO_CLUSTER)?;
+    let (directory, cluster) = find(files, "cluster", name, File::clusters)?;
+    let mut api_server = reached(name, cluster.as_ref().context(NO_SERVER)?, directory)?;
+    if let Some(name) = filled(&context.user)
+        && let (directory, Some(user)) = find(files, "user", name, File::users)?
+    {
+        identify(&mut api_server, name, user, directory)?;
     }
     Ok((api_server, filled(&context.namespace).map(str::to_owned)))
 }
 
-fn reached(
-    name: &str,
-    cluster: &KubeconfigCluster,
-    directory: &Path,
-) -> Result<ApiServer, ContextError> {
-    let server = filled(&cluster.server).ok_or(ContextError::Without("server"))?;
-    let url = ServerUrl::parse(server)
-        .map_err(|why| ContextError::Server { cluster: excerpt(name), why })?;
+/// The first entry with this name, and the directory of its file.
+fn find<'a, E: 'a, I: Iterator<Item = (&'a str, &'a Option<E>)>>(
+    files: &'a [(&Path, File)],
+    what: &str,
+    wanted: &str,
+    entries: impl Fn(&'a File) -> I,
+) -> Result<(&'a Path, &'a Option<E>)> {
+    let found = files.iter().find_map(|(directory, file)| {
+        let (_, entry) = entries(file).find(|(name, _)| *name == wanted)?;
+        Some((*directory, entry))
+    });
+    found.with_context(|| format!("there is no {what} {}", excerpt(wanted)))
+}
+
+fn reached(name: &str, cluster: &KubeconfigCluster, directory: &Path) -> Result<ApiServer> {
+    let server = filled(&cluster.server).context(NO_SERVER)?;
+    let url =
+        ServerUrl::parse(server).with_context(|| format!("server of cluster {}", excerpt(name)))?;
     let proxy = filled(&cluster.proxy_url).map(Proxy::parse).transpose();
-    let proxy = proxy.map_err(|why| ContextError::Proxy { cluster: excerpt(name), why })?;
+    let proxy = proxy.with_context(|| format!("proxy-url of cluster {}", excerpt(name)))?;
     let roots = bytes(
         ("certificate-authority-data", &cluster.certificate_authority_data),
         ("certificate-authority", &cluster.certificate_authority),
         directory,
     )?;
     let trust = match (roots, cluster.insecure_skip_tls_verify.0.unwrap_or(false)) {
-        (Some(_), true) => return Err(ContextError::RootsAndInsecure(excerpt(name))),
+        (Some(_), true) => bail!(
+            "cluster {} has both a certificate-authority and insecure-skip-tls-verify",
+            excerpt(name)
+        ),
         (Some(roots), false) => Trust::Roots(roots),
         (None, true) => Trust::Anybody,
-        (None, false) => return Err(ContextError::NoRoots(excerpt(name))),
+        (None, false) => bail!(
+            "cluster {} has no certificate-authority: set it, since cp-creds does not use system roots",
+            excerpt(name)
+        ),
     };
     let tls_server_name = filled(&cluster.tls_server_name).map(str::to_owned);
     Ok(ApiServer { url, proxy, trust, tls_server_name, token: None, certificate: None })
 }
 
-fn identify(
-    server: &mut ApiServer,
-    name: &str,
-    user: &User,
-    directory: &Path,
-) -> Result<(), ContextError> {
+fn identify(server: &mut ApiServer, name: &str, user: &User, directory: &Path) -> Result<()> {
     const RECURSION: &str = "cp-creds is a credential plugin and runs no other";
     const PASSWORD: &str = "API servers no longer accept passwords";
     const IMPERSONATION: &str = "grant the user itself get on the Secret instead";
@@ -168,9 +90,11 @@ fn identify(
         (&user.as_groups, "as-groups", IMPERSONATION),
         (&user.as_user_extra, "as-user-extra", IMPERSONATION),
     ] {
-        if there.as_ref().is_some_and(is_given) {
-            return Err(ContextError::NotDone { user: excerpt(name), field, why });
-        }
+        ensure!(
+            !there.as_ref().is_some_and(is_given),
+            "user {} has {field}, which cp-creds does not support: {why}",
+            excerpt(name)
+        );
     }
     server.token = token(name, user, directory)?;
     let chain = bytes(
@@ -183,52 +107,48 @@ fn identify(
         ("client-key", &user.client_key),
         directory,
     )?;
-    if chain.is_some() != key.is_some() {
-        return Err(ContextError::HalfACertificate(excerpt(name)));
-    }
+    ensure!(
+        chain.is_some() == key.is_some(),
+        "user {} has only one of client-certificate and client-key",
+        excerpt(name)
+    );
     server.certificate = chain.zip(key).map(|(chain, key)| ClientCertificate { chain, key });
     Ok(())
 }
 
 /// As in client-go, a token file takes precedence over a token, which counts while the file is missing or empty.
-fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>, ContextError> {
+fn token(name: &str, user: &User, directory: &Path) -> Result<Option<Token>> {
     let file = filled(&user.token_file).map(|path| read("tokenFile", &directory.join(path)));
-    let token = filled(&user.token).map(|token| token.as_bytes().to_vec());
-    let (field, bytes) = match (file, token) {
-        (Some(Ok(bytes)), None) => ("tokenFile", bytes.trim_ascii().to_vec()),
-        (Some(Ok(bytes)), Some(_)) if !bytes.trim_ascii().is_empty() => {
-            ("tokenFile", bytes.trim_ascii().to_vec())
-        }
-        (Some(Err(error)), None) => return Err(error),
-        (_, Some(token)) => ("token", token),
+    let file = file.map(|file| file.map(|bytes| bytes.trim_ascii().to_vec()));
+    let (field, bytes) = match (file, filled(&user.token)) {
+        (Some(Ok(bytes)), Some(_)) if !bytes.is_empty() => ("tokenFile", bytes),
+        (_, Some(token)) => ("token", token.as_bytes().to_vec()),
+        (Some(file), None) => ("tokenFile", file?),
         (None, None) => return Ok(None),
     };
     let token = Token::from_bytes(bytes);
-    token.map(Some).map_err(|why| ContextError::Token { field, user: excerpt(name), why })
+    token
+        .map(Some)
+        .with_context(|| format!("{field} of user {} is not a valid bearer token", excerpt(name)))
 }
 
 /// As in client-go, a field has data or names a file.
 fn bytes(
-    (data_field, data): (&'static str, &Text),
-    (file_field, file): (&'static str, &Text),
+    (data_field, data): (&str, &Text),
+    (file_field, file): (&str, &Text),
     directory: &Path,
-) -> Result<Option<Vec<u8>>, ContextError> {
+) -> Result<Option<Vec<u8>>> {
     if let Some(data) = filled(data) {
-        if filled(file).is_some() {
-            return Err(ContextError::Both(data_field, file_field));
-        }
+        ensure!(filled(file).is_none(), "{data_field} and {file_field} are both specified");
         let encoded: String = data.split_ascii_whitespace().collect();
-        return STANDARD.decode(encoded).map(Some).map_err(|_| ContextError::NotBase64(data_field));
+        let decoded = STANDARD.decode(encoded).map(Some);
+        return decoded.map_err(|_| anyhow!("{data_field} is not valid base64"));
     }
     filled(file).map(|path| read(file_field, &directory.join(path))).transpose()
 }
 
-fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, ContextError> {
-    fs::read(path).map_err(|source| ContextError::Unreadable {
-        field,
-        path: path.to_path_buf(),
-        source,
-    })
+fn read(field: &str, path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {field} {}", path.display()))
 }
 
 /// Whether a field has a value: for kubectl, an empty one is none.
@@ -240,8 +160,4 @@ fn is_given(value: &Value) -> bool {
         Value::Object(fields) => !fields.is_empty(),
         Value::Bool(_) | Value::Number(_) => true,
     }
-}
-
-fn missing(what: &'static str, name: &str) -> ContextError {
-    ContextError::Missing { what, name: excerpt(name) }
 }

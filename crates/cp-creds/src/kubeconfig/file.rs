@@ -30,15 +30,29 @@ pub struct File {
     #[serde(rename = "apiVersion")]
     pub api_version: Text,
     pub current_context: Text,
-    pub contexts: Option<Vec<NamedContext>>,
-    pub clusters: Option<Vec<NamedCluster>>,
-    pub users: Option<Vec<NamedUser>>,
+    contexts: Option<Vec<NamedContext>>,
+    clusters: Option<Vec<NamedCluster>>,
+    users: Option<Vec<NamedUser>>,
+}
+
+impl File {
+    pub fn contexts(&self) -> impl Iterator<Item = (&str, &Option<Context>)> {
+        self.contexts.iter().flatten().map(|it| (&*it.name.0, &it.context))
+    }
+
+    pub fn clusters(&self) -> impl Iterator<Item = (&str, &Option<KubeconfigCluster>)> {
+        self.clusters.iter().flatten().map(|it| (&*it.name.0, &it.cluster))
+    }
+
+    pub fn users(&self) -> impl Iterator<Item = (&str, &Option<User>)> {
+        self.users.iter().flatten().map(|it| (&*it.name.0, &it.user))
+    }
 }
 
 #[derive(Deserialize)]
-pub struct NamedContext {
-    pub name: Exactly<String>,
-    pub context: Option<Context>,
+struct NamedContext {
+    name: Exactly<String>,
+    context: Option<Context>,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,9 +64,9 @@ pub struct Context {
 }
 
 #[derive(Deserialize)]
-pub struct NamedCluster {
-    pub name: Exactly<String>,
-    pub cluster: Option<KubeconfigCluster>,
+struct NamedCluster {
+    name: Exactly<String>,
+    cluster: Option<KubeconfigCluster>,
 }
 
 #[derive(Default, Deserialize)]
@@ -67,9 +81,9 @@ pub struct KubeconfigCluster {
 }
 
 #[derive(Deserialize)]
-pub struct NamedUser {
-    pub name: Exactly<String>,
-    pub user: Option<User>,
+struct NamedUser {
+    name: Exactly<String>,
+    user: Option<User>,
 }
 
 #[derive(Default, Deserialize)]
