@@ -201,7 +201,7 @@ impl Entry {
             let mut is_second = false;
             loop {
                 let begun = Instant::now();
-                let mut slot = self.clusters.stream(&open.session.key, &account).await?;
+                let mut slot = self.clusters.stream(open.session.key(), &account).await?;
                 self.metrics.hop(Hop::Tunnel, begun.elapsed());
                 request.body_mut().sent_in(Arc::clone(&slot.stream));
                 let begun = Instant::now();
@@ -294,7 +294,7 @@ impl Entry {
             sent = timeout(RESPONSE_TIMEOUT, sent) => sent,
         };
         sent.unwrap_or_else(|_| Err("its API server did not respond in time".to_owned()))
-            .map_err(|cause| Refusal::Unreachable { cluster: session.key.cluster.clone(), cause })
+            .map_err(|cause| Refusal::Unreachable { cluster: session.key().cluster.clone(), cause })
     }
 }
 

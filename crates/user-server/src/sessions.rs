@@ -56,35 +56,33 @@ struct Inner {
 /// What is open from one namespace.
 #[derive(Default)]
 struct OfNamespace {
-    by_number: HashMap<usize, Open>,
-    /// As how many requests those to each cluster count.
+    /// By number; also those that have ended, until nothing is left of them.
+    requests: HashMap<usize, Arc<Request>>,
+    /// As how many requests the open ones to each cluster count.
     weights: HashMap<ClusterName, usize>,
     /// The bytes that wait to be sent.
     unread: Arc<AtomicUsize>,
 }
 
 /// What is known of a request, until nothing is left of it.
-struct Open {
-    cluster: ClusterName,
-    ends: Ends,
-    /// As how many requests it counts; none once it has ended.
+struct Request {
+    sessions: Sessions,
+    number: usize,
+    /// From which namespace to which cluster.
+    key: ProfileKey,
+    /// As how many requests it counts while it is open.
     weight: usize,
-    unread: Arc<Unread>,
+    ends: Ends,
+    /// Why it ends, if that is not its own end.
+    why: OnceLock<Refusal>,
+    /// The bytes of its namespace that wait to be sent.
+    of_namespace: Arc<AtomicUsize>,
+    unread: Mutex<Unread>,
 }
 
 /// The bytes of one request that wait to be sent.
-struct Unread {
-    state: Mutex<UnreadState>,
-    of_namespace: Arc<AtomicUsize>,
-    sessions: Sessions,
-    namespace: Namespace,
-    number: usize,
-    /// Why it ends, if that is not its own end.
-    why: OnceLock<Refusal>,
-}
-
 #[derive(Default)]
-struct UnreadState {
+struct Unread {
     bytes: usize,
     counted_in: CountedIn,
     /// Since when they count there.
@@ -106,7 +104,7 @@ enum CountedIn {
     Nowhere,
 }
 
-impl Unread {
+impl Request {
     fn counters(&self, counted_in: CountedIn) -> impl Iterator<Item = &AtomicUsize> {
         let of_all = &self.sessions.0;
         let counters = match counted_in {
@@ -119,31 +117,31 @@ impl Unread {
 
     /// How many bytes count there.
     fn bytes(&self, counted_in: CountedIn) -> usize {
-        let state = self.state.lock();
-        if state.counted_in == counted_in { state.bytes } else { 0 }
+        let unread = self.unread.lock();
+        if unread.counted_in == counted_in { unread.bytes } else { 0 }
     }
 
     fn add(&self, length: usize) {
-        let mut state = self.state.lock();
-        state.bytes += length;
-        self.counters(state.counted_in)
+        let mut unread = self.unread.lock();
+        unread.bytes += length;
+        self.counters(unread.counted_in)
             .for_each(|counter| _ = counter.fetch_add(length, Ordering::Relaxed));
     }
 
     /// Returns whether nothing is left of a request that has ended.
     fn remove(&self, length: usize) -> bool {
-        let mut state = self.state.lock();
-        state.bytes -= length;
-        self.counters(state.counted_in)
+        let mut unread = self.unread.lock();
+        unread.bytes -= length;
+        self.counters(unread.counted_in)
             .for_each(|counter| _ = counter.fetch_sub(length, Ordering::Relaxed));
-        state.has_ended && state.bytes == 0
+        unread.has_ended && unread.bytes == 0
     }
 
     /// Counts the bytes elsewhere.
     fn count(&self, counted_in: CountedIn) {
-        let mut state = self.state.lock();
-        state.since = Some(Instant::now());
-        let (before, bytes) = (std::mem::replace(&mut state.counted_in, counted_in), state.bytes);
+        let mut unread = self.unread.lock();
+        unread.since = Some(Instant::now());
+        let (before, bytes) = (std::mem::replace(&mut unread.counted_in, counted_in), unread.bytes);
         self.counters(before).for_each(|counter| _ = counter.fetch_sub(bytes, Ordering::Relaxed));
         self.counters(counted_in)
             .for_each(|counter| _ = counter.fetch_add(bytes, Ordering::Relaxed));
@@ -151,33 +149,30 @@ impl Unread {
 
     /// Whether they have counted there for longer than it takes to drop what no client has to read.
     fn stays(&self) -> bool {
-        self.state.lock().since.is_some_and(|since| since.elapsed() > DROPPED_WITHIN)
+        self.unread.lock().since.is_some_and(|since| since.elapsed() > DROPPED_WITHIN)
     }
 
     /// The request has ended. Returns whether nothing is left of it.
     fn end(&self) -> bool {
-        let mut state = self.state.lock();
-        state.has_ended = true;
-        state.bytes == 0
+        let mut unread = self.unread.lock();
+        unread.has_ended = true;
+        unread.bytes == 0
     }
-}
 
-impl Open {
     fn end_stream(&self) {
-        let key = self.cluster.in_namespace(&self.unread.namespace);
-        let _ = self.unread.why.set(Refusal::TooSlow(key));
-        self.unread.count(CountedIn::Left);
+        let _ = self.why.set(Refusal::TooSlow(self.key.clone()));
+        self.count(CountedIn::Left);
         self.ends.stream.cancel();
     }
 
     /// Ends the connection to the cluster, if that may hold what is left, and otherwise that of the client.
     fn end_connection(&self) {
-        let uploads_in = self.unread.state.lock().uploads_in.take();
+        let uploads_in = self.unread.lock().uploads_in.take();
         if let Some(uploads_in) = uploads_in {
-            self.unread.count(CountedIn::Left);
+            self.count(CountedIn::Left);
             uploads_in.cancel();
         } else {
-            self.unread.count(CountedIn::Nowhere);
+            self.count(CountedIn::Nowhere);
             self.ends.connection.cancel();
         }
     }
@@ -185,18 +180,15 @@ impl Open {
 
 /// One open request, until it is dropped.
 pub struct Session {
-    sessions: Sessions,
-    /// From which namespace to which cluster.
-    pub(crate) key: ProfileKey,
     /// Cancelled when the grant ends, or the request has to end for what it holds.
     pub cut: CancellationToken,
-    unread: Arc<Unread>,
+    request: Arc<Request>,
 }
 
 /// Bytes that a request holds, which count until this is dropped.
 pub(crate) struct Held {
     length: usize,
-    unread: Arc<Unread>,
+    request: Arc<Request>,
 }
 
 /// A part of a body, and the head before it. They count until they have been sent, which is when this is dropped.
@@ -225,7 +217,7 @@ impl Sessions {
         ends: Ends,
     ) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
-        let OfNamespace { by_number, weights, unread } =
+        let OfNamespace { requests, weights, unread } =
             open.entry(key.namespace.clone()).or_default();
         let (limit, of_cluster) = (self.0.limit, self.0.limit.div_ceil(2));
         if weights.values().sum::<usize>() >= limit {
@@ -237,19 +229,18 @@ impl Sessions {
         }
         *to_cluster += weight;
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
-        let unread = Arc::new(Unread {
-            state: Mutex::default(),
-            of_namespace: Arc::clone(unread),
+        let request = Arc::new(Request {
             sessions: self.clone(),
-            namespace: key.namespace.clone(),
             number,
+            key,
+            weight,
+            ends,
             why: OnceLock::new(),
+            of_namespace: Arc::clone(unread),
+            unread: Mutex::default(),
         });
-        let cut = ends.stream.clone();
-        let (cluster, counted) = (key.cluster.clone(), Arc::clone(&unread));
-        by_number.insert(number, Open { cluster, ends, weight, unread: counted });
-        drop(open);
-        Ok(Session { sessions: self.clone(), key, cut, unread })
+        requests.insert(number, Arc::clone(&request));
+        Ok(Session { cut: request.ends.stream.clone(), request })
     }
 
     /// Ends the open requests from each namespace to each cluster for which this returns a reason, but none that is opened
@@ -257,11 +248,12 @@ impl Sessions {
     pub(crate) fn cut(&self, why: impl Fn(&Namespace, &ClusterName) -> Option<Refusal>) {
         for (namespace, of_namespace) in &*self.0.open.lock() {
             let mut decided = HashMap::new();
-            for Open { cluster, ends, unread, .. } in of_namespace.by_number.values() {
+            for request in of_namespace.requests.values() {
+                let cluster = &request.key.cluster;
                 if let Some(why) = decided.entry(cluster).or_insert_with(|| why(namespace, cluster))
                 {
-                    let _ = unread.why.set(why.clone());
-                    ends.stream.cancel();
+                    let _ = request.why.set(why.clone());
+                    request.ends.stream.cancel();
                 }
             }
         }
@@ -275,25 +267,25 @@ impl Sessions {
             Some(namespace) => open.get(namespace),
             None => open.values().max_by_key(|open| open.unread.load(Ordering::Relaxed)),
         };
-        match of_namespace.and_then(|it| largest(it.by_number.values(), CountedIn::Unread)) {
-            Some(largest) if largest.weight > 0 => largest.end_stream(),
-            Some(largest) => largest.end_connection(),
+        match of_namespace.and_then(|it| largest(it.requests.values(), CountedIn::Unread)) {
+            Some(largest) if largest.unread.lock().has_ended => largest.end_connection(),
+            Some(largest) => largest.end_stream(),
             None => {}
         }
         let (left, limit) = (self.0.left.load(Ordering::Relaxed), self.0.unread_limits.left);
         if left > limit {
-            let all = open.values().flat_map(|it| it.by_number.values());
-            let eligible = all.filter(|open| left > 4 * limit || open.unread.stays());
-            largest(eligible, CountedIn::Left).into_iter().for_each(Open::end_connection);
+            let all = open.values().flat_map(|it| it.requests.values());
+            let eligible = all.filter(|request| left > 4 * limit || request.stays());
+            largest(eligible, CountedIn::Left).into_iter().for_each(Request::end_connection);
         }
     }
 
     /// Forgets a request of which nothing is left.
-    fn forget(open: &mut HashMap<Namespace, OfNamespace>, unread: &Unread) {
-        if let Some(of_namespace) = open.get_mut(&unread.namespace) {
-            of_namespace.by_number.remove(&unread.number);
-            if of_namespace.by_number.is_empty() {
-                open.remove(&unread.namespace);
+    fn forget(open: &mut HashMap<Namespace, OfNamespace>, request: &Request) {
+        if let Some(of_namespace) = open.get_mut(&request.key.namespace) {
+            of_namespace.requests.remove(&request.number);
+            if of_namespace.requests.is_empty() {
+                open.remove(&request.key.namespace);
             }
         }
     }
@@ -301,15 +293,20 @@ impl Sessions {
 
 /// The request with the most bytes that count there.
 fn largest<'a>(
-    requests: impl Iterator<Item = &'a Open>,
+    requests: impl Iterator<Item = &'a Arc<Request>>,
     counted_in: CountedIn,
-) -> Option<&'a Open> {
-    let with_bytes =
-        requests.map(|open| (open.unread.bytes(counted_in), open)).filter(|(bytes, _)| *bytes > 0);
-    with_bytes.max_by_key(|(bytes, _)| *bytes).map(|(_, open)| open)
+) -> Option<&'a Request> {
+    let with_bytes = requests.map(|request| (request.bytes(counted_in), &**request));
+    let largest = with_bytes.max_by_key(|(bytes, _)| *bytes).filter(|(bytes, _)| *bytes > 0);
+    largest.map(|(_, request)| request)
 }
 
 impl Session {
+    /// From which namespace to which cluster.
+    pub(crate) fn key(&self) -> &ProfileKey {
+        &self.request.key
+    }
+
     /// Counts a part of a body.
     pub(crate) fn count(&self, bytes: Bytes) -> Part {
         let held = Some(self.hold(bytes.len() + PART));
@@ -318,41 +315,42 @@ impl Session {
 
     /// Counts bytes that it holds.
     pub(crate) fn hold(&self, length: usize) -> Held {
-        let limits = self.sessions.0.unread_limits;
-        self.unread.add(length);
-        if self.unread.of_namespace.load(Ordering::Relaxed) > limits.of_namespace {
-            self.sessions.cut_largest(Some(&self.key.namespace));
-        } else if self.sessions.0.unread.load(Ordering::Relaxed) > limits.all {
-            self.sessions.cut_largest(None);
+        let Request { sessions, key, of_namespace, .. } = &*self.request;
+        let limits = sessions.0.unread_limits;
+        self.request.add(length);
+        if of_namespace.load(Ordering::Relaxed) > limits.of_namespace {
+            sessions.cut_largest(Some(&key.namespace));
+        } else if sessions.0.unread.load(Ordering::Relaxed) > limits.all {
+            sessions.cut_largest(None);
         }
-        Held { length, unread: Arc::clone(&self.unread) }
+        Held { length, request: Arc::clone(&self.request) }
     }
 
     /// The client's bytes are sent to the cluster in the connection that this ends.
     pub(crate) fn uploads_in(&self, connection: CancellationToken) {
-        self.unread.state.lock().uploads_in = Some(connection);
+        self.request.unread.lock().uploads_in = Some(connection);
     }
 
     /// Why it was cut: by default, since another request of its connection has left too much unread.
     pub(crate) fn why(&self) -> Refusal {
-        self.unread.why.get().cloned().unwrap_or_else(|| Refusal::TooSlow(self.key.clone()))
+        self.request.why.get().cloned().unwrap_or_else(|| Refusal::TooSlow(self.key().clone()))
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let mut open = self.sessions.0.open.lock();
-        if let Some(OfNamespace { by_number, weights, .. }) = open.get_mut(&self.key.namespace)
-            && let Some(known) = by_number.get_mut(&self.unread.number)
-            && let Some(weight) = weights.get_mut(&self.key.cluster)
+        let Request { sessions, key, weight, .. } = &*self.request;
+        let mut open = sessions.0.open.lock();
+        if let Some(OfNamespace { weights, .. }) = open.get_mut(&key.namespace)
+            && let Some(to_cluster) = weights.get_mut(&key.cluster)
         {
-            *weight -= std::mem::take(&mut known.weight);
-            if *weight == 0 {
-                weights.remove(&self.key.cluster);
+            *to_cluster -= weight;
+            if *to_cluster == 0 {
+                weights.remove(&key.cluster);
             }
         }
-        if self.unread.end() {
-            Sessions::forget(&mut open, &self.unread);
+        if self.request.end() {
+            Sessions::forget(&mut open, &self.request);
         }
     }
 }
@@ -387,8 +385,8 @@ impl Buf for Part {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.unread.remove(self.length) {
-            Sessions::forget(&mut self.unread.sessions.0.open.lock(), &self.unread);
+        if self.request.remove(self.length) {
+            Sessions::forget(&mut self.request.sessions.0.open.lock(), &self.request);
         }
     }
 }
@@ -467,7 +465,9 @@ mod tests {
         assert!(!slow.cut.is_cancelled() && !slower.cut.is_cancelled());
         let _more = honest.hold(4);
         let _last = slow.hold(2);
-        assert!(slower.cut.is_cancelled() && slower.why() == Refusal::TooSlow(slower.key.clone()));
+        assert!(
+            slower.cut.is_cancelled() && slower.why() == Refusal::TooSlow(slower.key().clone())
+        );
         assert!(![&honest, &slow].iter().any(|session| session.cut.is_cancelled()));
         // Its bytes are not counted twice when they are dropped at last.
         drop(of_slower);
