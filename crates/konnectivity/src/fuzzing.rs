@@ -26,7 +26,7 @@ pub async fn receive(bytes: Bytes) -> Option<Vec<u8>> {
         Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);
     let connect_id = accepted(&mut packets, RANDOM).await.ok()?;
     let mut tunnel =
-        Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::default(), Arc::default());
+        Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::new(8 << 20), Arc::default());
     let mut received = Vec::new();
     // An error is an end as well.
     let _ = tunnel.read_to_end(&mut received).await;

@@ -23,4 +23,4 @@ mod tunnel;
 pub use self::credentials::{Credentials, CredentialsError};
 pub use self::dialer::Dialer;
 pub use self::error::DialError;
-pub use self::tunnel::{BUFFER_LIMIT, Budget, Tunnel};
+pub use self::tunnel::{Budget, Tunnel};

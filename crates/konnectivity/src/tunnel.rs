@@ -17,8 +17,6 @@ use tonic::Streaming;
 
 use crate::packet::{Data, Packet, Payload};
 
-/// How many bytes may wait to be read in a [`Budget`] by default.
-pub const BUFFER_LIMIT: usize = 8 << 20;
 /// How many packets may wait to be sent.
 pub(crate) const OUTGOING: usize = 4;
 /// Maximum of bytes in one packet: as many as agents send.
@@ -52,12 +50,6 @@ struct Inner {
 
 type Guard = Box<dyn Send + Sync>;
 type Count = dyn Fn(usize) -> Guard + Send + Sync;
-
-impl Default for Budget {
-    fn default() -> Self {
-        Self::new(BUFFER_LIMIT)
-    }
-}
 
 /// What a chunk takes beside its bytes: itself, what counts it, and its place in the channel.
 const CHUNK: usize = 256;

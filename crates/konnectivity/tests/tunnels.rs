@@ -17,7 +17,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
-use konnectivity::{BUFFER_LIMIT, Budget, Credentials, DialError, Dialer, Tunnel};
+use konnectivity::{Budget, Credentials, DialError, Dialer, Tunnel};
 use local_hub::Relay;
 use prost::Message as _;
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -29,6 +29,9 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
+
+/// How many bytes may wait to be read in a tunnel.
+const BUFFER_LIMIT: usize = 8 << 20;
 
 /// A proxy server whose agents do what the host of a dial says.
 struct Proxy {
@@ -186,7 +189,7 @@ async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
     let echo = async |byte: u8| {
-        let mut tunnel = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+        let mut tunnel = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
         let sent = vec![byte; 1 << 20];
         let mut received = vec![0; sent.len()];
         let (mut reader, mut writer) = tokio::io::split(&mut tunnel);
@@ -199,7 +202,7 @@ async fn tunnels_share_one_connection_and_their_bytes_do_not_mix() {
 
 /// Why a dial fails.
 async fn refusal(dialer: &Dialer, host: &str) -> DialError {
-    dialer.dial(host, &Budget::default()).await.map(drop).unwrap_err()
+    dialer.dial(host, &Budget::new(BUFFER_LIMIT)).await.map(drop).unwrap_err()
 }
 
 #[tokio::test]
@@ -240,8 +243,8 @@ async fn a_text_of_an_agent_is_short_and_visible_and_nobody_can_guess_the_number
 async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
-    let mut unread = dialer.dial("flood:443", &Budget::default()).await.unwrap();
-    let other = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+    let mut unread = dialer.dial("flood:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+    let other = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     echoes(other).await.unwrap();
     let mut all = Vec::new();
     let error = unread.read_to_end(&mut all).await.unwrap_err();
@@ -252,7 +255,7 @@ async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
 #[tokio::test]
 async fn a_packet_that_is_larger_than_those_of_agents_ends_its_tunnel() {
     let proxy = Proxy::start().await;
-    let mut tunnel = proxy.dialer().dial("large:443", &Budget::default()).await.unwrap();
+    let mut tunnel = proxy.dialer().dial("large:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     assert!(tunnel.read_u8().await.is_err());
 }
 
@@ -269,10 +272,10 @@ async fn echoes(mut tunnel: Tunnel) -> std::io::Result<Tunnel> {
 #[tokio::test]
 async fn tunnels_that_share_a_budget_have_no_more_than_that_to_read_and_give_it_back() {
     let proxy = Proxy::start().await;
-    let (dialer, budget) = (proxy.dialer(), Budget::default());
+    let (dialer, budget) = (proxy.dialer(), Budget::new(BUFFER_LIMIT));
     let echo = async |budget: &Budget| dialer.dial("echo:443", budget).await.unwrap();
     let unread = dialer.dial("flood:443", &budget).await.unwrap();
-    echoes(echo(&Budget::default()).await).await.unwrap();
+    echoes(echo(&Budget::new(BUFFER_LIMIT)).await).await.unwrap();
     let error = echoes(echo(&budget).await).await.map(drop).unwrap_err();
     assert!(error.to_string().contains("slow reader"), "{error}");
     drop(unread);
@@ -287,14 +290,14 @@ async fn tunnels_that_share_a_budget_have_no_more_than_that_to_read_and_give_it_
 async fn the_end_of_a_tunnel_reaches_the_other_side() {
     let mut proxy = Proxy::start().await;
     let dialer = proxy.dialer();
-    drop(dialer.dial("echo:443", &Budget::default()).await.unwrap());
+    drop(dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap());
     assert!(
         matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(close)) if close.connect_id == 7)
     );
-    let mut shut = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+    let mut shut = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     shut.shutdown().await.unwrap();
     assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))));
-    let mut ends = dialer.dial("ends:443", &Budget::default()).await.unwrap();
+    let mut ends = dialer.dial("ends:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     let mut words = String::new();
     ends.read_to_string(&mut words).await.unwrap();
     assert_eq!(words, "last words");
@@ -304,10 +307,10 @@ async fn the_end_of_a_tunnel_reaches_the_other_side() {
 async fn new_credentials_are_for_later_dials_and_a_lost_connection_is_replaced() {
     let proxy = Proxy::start().await;
     let dialer = proxy.dialer();
-    let mut before = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+    let mut before = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     let other = Proxy::start().await;
     dialer.set_credentials(other.credentials.clone());
-    assert!(dialer.dial("echo:443", &Budget::default()).await.is_err());
+    assert!(dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.is_err());
     before.write_all(b"still here").await.unwrap();
     let mut text = [0; 10];
     before.read_exact(&mut text).await.unwrap();
@@ -323,12 +326,12 @@ async fn dials_leave_a_proxy_server_that_is_frozen_and_its_tunnels_end() {
     let relay = Relay::before(proxy.address).await.unwrap();
     let dialer = Dialer::new("127.0.0.1", relay.address().port());
     dialer.set_credentials(proxy.credentials.clone());
-    let mut open = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+    let mut open = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     let doubt = open.doubt();
     relay.freeze();
     // These have begun on the frozen connection, and none fails or waits for another.
     let dials = (0..20).map(async |_| {
-        let tunnel = dialer.dial("echo:443", &Budget::default()).await.unwrap();
+        let tunnel = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
         (tunnel.doubt().is_cancelled(), echoes(tunnel).await.is_ok())
     });
     assert_eq!(futures::future::join_all(dials).await, [(false, true); 20]);
@@ -345,7 +348,8 @@ async fn dials_that_meet_no_proxy_server_fail_together() {
     dialer.set_credentials(Proxy::start().await.credentials);
     tokio::time::pause();
     let begun = tokio::time::Instant::now();
-    let dials = (0..20).map(async |_| dialer.dial("echo:443", &Budget::default()).await.map(drop));
+    let dials =
+        (0..20).map(async |_| dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.map(drop));
     for dialed in futures::future::join_all(dials).await {
         assert!(matches!(dialed, Err(DialError::Unreachable(_))));
     }
