@@ -1,8 +1,8 @@
-//! Runs programs in turn and says what each took: peak memory, wall time, CPU time. `hack/measure-cp-creds.sh` runs it.
+//! Runs a program several times and says what it took: peak memory, wall time, CPU time. `hack/measure-cp-creds.sh` runs
+//! it.
 //!
-//! In turn, because a machine that is busy for a second should not be so for one program alone. And by `wait4`, whose
-//! figures are the kernel's own for the one process: polling misses the peak of what lives a few milliseconds, and GNU
-//! time is not everywhere.
+//! By `wait4`, whose figures are the kernel's own for the one process: polling misses the peak of what lives a few
+//! milliseconds, and GNU time is not everywhere.
 //!
 //! Linux counts the memory of a child from before its `exec`, when it is still ours. So no peak below our own can be
 //! seen; what we hold is therefore kept small, and said where it hides what was looked for.
@@ -14,8 +14,8 @@ use std::{env, fs};
 
 use wait4::Wait4 as _;
 
-const USAGE: &str = "usage: measure RUNS PROGRAM [ARG]... [-- PROGRAM [ARG]...]...
-prints a line for each program: peak KiB, median wall, least wall, median CPU, all in microseconds";
+const USAGE: &str = "usage: measure RUNS PROGRAM [ARG]...
+prints peak KiB, median wall, least wall, median CPU, all in microseconds";
 
 /// What one run took.
 struct Run {
@@ -26,35 +26,23 @@ struct Run {
 
 fn main() -> io::Result<()> {
     let arguments: Vec<_> = env::args().skip(1).collect();
-    let Some((runs, rest)) = arguments.split_first() else { return Err(io::Error::other(USAGE)) };
+    let Some((runs, program)) = arguments.split_first() else {
+        return Err(io::Error::other(USAGE));
+    };
     let runs: usize = runs.parse().map_err(|_| io::Error::other(USAGE))?;
-    let programs: Vec<_> =
-        rest.split(|argument| argument == "--").filter(|program| !program.is_empty()).collect();
-    let mut taken: Vec<Vec<Run>> = programs.iter().map(|_| Vec::with_capacity(runs)).collect();
-    for program in &programs {
-        // The first run reads the program from disk, which is the disk's affair.
-        run(program)?;
+    // The first run reads the program from disk, which is the disk's affair.
+    run(program)?;
+    let taken = (0..runs).map(|_| run(program)).collect::<io::Result<Vec<_>>>()?;
+    let peak = taken.iter().map(|run| run.peak).max().unwrap_or_default() / 1024;
+    let own_peak = own_peak()?;
+    if peak <= own_peak {
+        let what = format!("no peak below {own_peak} KiB can be seen: {peak} KiB is too much");
+        writeln!(io::stderr(), "{what}")?;
     }
-    for _ in 0..runs {
-        for (program, taken) in programs.iter().zip(&mut taken) {
-            taken.push(run(program)?);
-        }
-    }
-    let (mut stdout, own_peak) = (io::stdout().lock(), own_peak()?);
-    for runs in &taken {
-        let peak = runs.iter().map(|run| run.peak).max().unwrap_or_default() / 1024;
-        if peak <= own_peak {
-            writeln!(
-                io::stderr(),
-                "no peak below {own_peak} KiB can be seen: {peak} KiB is too much"
-            )?;
-        }
-        let walls = sorted(runs, |run| run.wall);
-        let cpus = sorted(runs, |run| run.cpu);
-        let least = walls.first().copied().unwrap_or_default().as_micros();
-        writeln!(stdout, "{peak} {} {least} {}", median(&walls), median(&cpus))?;
-    }
-    Ok(())
+    let walls = sorted(&taken, |run| run.wall);
+    let cpus = sorted(&taken, |run| run.cpu);
+    let least = walls.first().copied().unwrap_or_default().as_micros();
+    writeln!(io::stdout(), "{peak} {} {least} {}", median(&walls), median(&cpus))
 }
 
 fn run(program: &[String]) -> io::Result<Run> {
