@@ -2,28 +2,15 @@
 //! apiserver-network-proxy v0.36.0.
 
 use bytes::Bytes;
-use prost::{Enumeration, Message, Oneof};
+use prost::{Message, Oneof};
 
 /// The gRPC method whose two streams carry packets.
 pub const METHOD: &str = "/ProxyService/Proxy";
 
-/// The kind of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Enumeration)]
-#[repr(i32)]
-pub enum PacketType {
-    DialRequest = 0,
-    DialResponse = 1,
-    CloseRequest = 2,
-    CloseResponse = 3,
-    Data = 4,
-    CloseDial = 5,
-    Drain = 6,
-}
-
-/// A packet. The proxy server decides by `kind`, which must match the payload.
+/// A packet. The proxy server decides by `kind`, the number of upstream's `PacketType`, which must match the payload.
 #[derive(Clone, PartialEq, Message)]
 pub struct Packet {
-    #[prost(enumeration = "PacketType", tag = "1")]
+    #[prost(int32, tag = "1")]
     pub kind: i32,
     #[prost(oneof = "Payload", tags = "2, 3, 4, 5, 6, 7, 8")]
     pub payload: Option<Payload>,
@@ -119,15 +106,15 @@ impl Packet {
     #[must_use]
     pub fn of(payload: Payload) -> Self {
         let kind = match payload {
-            Payload::DialRequest(_) => PacketType::DialRequest,
-            Payload::DialResponse(_) => PacketType::DialResponse,
-            Payload::Data(_) => PacketType::Data,
-            Payload::CloseRequest(_) => PacketType::CloseRequest,
-            Payload::CloseResponse(_) => PacketType::CloseResponse,
-            Payload::CloseDial(_) => PacketType::CloseDial,
-            Payload::Drain(_) => PacketType::Drain,
+            Payload::DialRequest(_) => 0,
+            Payload::DialResponse(_) => 1,
+            Payload::CloseRequest(_) => 2,
+            Payload::CloseResponse(_) => 3,
+            Payload::Data(_) => 4,
+            Payload::CloseDial(_) => 5,
+            Payload::Drain(_) => 6,
         };
-        Self { kind: kind.into(), payload: Some(payload) }
+        Self { kind, payload: Some(payload) }
     }
 }
 
