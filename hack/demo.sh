@@ -193,7 +193,7 @@ spec:
 EOF
 bind_set argocd prod
 bind_set kueue gpu
-kubectl create configmap --namespace argocd user-server --from-file "ca.crt=$USER_SERVER_CA"
+kubectl create configmap --namespace argocd user-server --from-literal "ca.crt=$USER_SERVER_CA"
 
 # --- the addons --------------------------------------------------------------------------------------
 

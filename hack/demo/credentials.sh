@@ -22,7 +22,7 @@ start_user_server() {
     until_ready "$cluster" "$work/$cluster/ready"
     arguments+=(--cluster "$cluster=$work/$cluster/admin.kubeconfig")
   done
-  start user-server user-server --serving-dir "$work/serving" --ready-file "$work/user-server" "${arguments[@]}"
+  start user-server user-server --ready-file "$work/user-server" "${arguments[@]}"
   until_ready user-server "$work/user-server"
   # shellcheck source=/dev/null
   . "$work/user-server"

@@ -182,7 +182,7 @@ pub(crate) fn kubeconfig_path(directory: &Path, user: &str) -> PathBuf {
 }
 
 /// Writes a new file that only we may read.
-pub fn write_private(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), HubError> {
+pub(crate) fn write_private(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), HubError> {
     OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -86,7 +86,6 @@ mod template;
 mod user_server;
 mod users;
 
-pub use access::write_private;
 pub use agent::{Agent, ReportedToken};
 pub use audit::{AuditLog, Mark};
 pub use builder::HubBuilder;

@@ -6,7 +6,7 @@ use local_hub::HubError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use super::ready::{Ready, ReadyFile};
+use super::ready::ReadyFile;
 use super::say;
 
 /// The end of a command that runs until it is stopped.
@@ -19,10 +19,8 @@ pub struct End {
 impl End {
     /// Listens for signals, and for the end of standard input if requested.
     pub fn of(stdin: bool) -> Result<Self, HubError> {
-        let listen = |kind| {
-            signal(kind)
-                .map_err(|source| HubError::Io { doing: "listen for signals".to_owned(), source })
-        };
+        let listen =
+            |kind| signal(kind).map_err(|source| HubError::io("listen for signals", source));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -49,15 +47,12 @@ impl End {
 /// Announces that what a command runs is ready, and returns when the command must end.
 pub async fn serve(
     mut end: End,
-    file: Option<&ReadyFile<'_>>,
-    (ready, summary): (&Ready, &str),
+    file: &ReadyFile,
+    variables: &[(&str, &str)],
     what: &str,
 ) -> Result<(), HubError> {
-    if let Some(file) = file {
-        file.write(ready)?;
-    }
-    ready.print(summary);
-    say(what);
+    file.write(variables)?;
+    say(&format!("{what} ready; stop with ^C"));
     end.comes().await;
     say("stopping");
     Ok(())

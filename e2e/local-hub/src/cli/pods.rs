@@ -6,7 +6,7 @@ use clap::Args;
 use local_hub::{HubError, Pods};
 
 use super::end::{self, End};
-use super::ready::{Ready, ReadyFile};
+use super::ready::ReadyFile;
 
 /// Run a node of a hub: kubelet, containerd, and what else Pods need
 ///
@@ -15,14 +15,12 @@ use super::ready::{Ready, ReadyFile};
 /// This requires root, cgroups, runc, nftables and the CNI plugins; the first call on
 /// a machine builds the other programs, which takes minutes.
 ///
-/// When it is ready, the last lines of the output are
+/// While it is ready, the ready file is
 ///
 ///     export PODS_LOGS='DIR'
-///     ready logs=DIR
 ///
-/// and the ready file contains the export. kubectl logs, exec and port-forward work.
-/// The logs of containers, also of those that are gone, are in
-/// DIR/NAMESPACE/POD/CONTAINER/RUN.log.
+/// kubectl logs, exec and port-forward work. The logs of containers, also of those
+/// that are gone, are in DIR/NAMESPACE/POD/CONTAINER/RUN.log.
 /// When the command ends, however it ends, all containers are killed and DIR is
 /// removed.
 #[derive(Debug, Args)]
@@ -38,7 +36,7 @@ pub struct Options {
 
     /// A file with variables for a shell, which exists while the node is ready
     #[arg(long, value_name = "FILE")]
-    ready_file: Option<PathBuf>,
+    ready_file: PathBuf,
 
     /// Also end when standard input is closed, for example because the parent process ends
     #[arg(long)]
@@ -59,7 +57,7 @@ impl Options {
     /// Starts the node, and returns when it has ended.
     pub async fn run(self) -> Result<(), HubError> {
         let mut end = End::of(self.until_stdin_closes)?;
-        let ready_file = self.ready_file.as_deref().map(ReadyFile::new).transpose()?;
+        let ready_file = ReadyFile::new(self.ready_file)?;
         let mut builder = Pods::on_kubeconfig(&self.kubeconfig).await?;
         for (name, path) in self.images {
             builder = builder.image(name, path);
@@ -69,16 +67,6 @@ impl Options {
             pods = builder.start() => pods?,
         };
         let logs = pods.log_directory().display().to_string();
-        let ready = Ready::default().export("PODS_LOGS", &logs);
-        let summary = format!("logs={logs}");
-        end::serve(
-            end,
-            ready_file.as_ref(),
-            (&ready, &summary),
-            "the Pods are running; stop them with ^C",
-        )
-        .await?;
-        drop(pods);
-        Ok(())
+        end::serve(end, &ready_file, &[("PODS_LOGS", &logs)], "the node is").await
     }
 }

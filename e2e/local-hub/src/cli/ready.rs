@@ -1,68 +1,41 @@
 //! Tells a script that something is ready, and how to reach it.
 
-use std::fmt::Write as _;
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 
 use local_hub::HubError;
 
-/// Shell variables for a script to source.
-#[derive(Debug, Default)]
-pub struct Ready(String);
-
-impl Ready {
-    /// Adds a variable.
-    pub fn export(mut self, name: &str, value: &str) -> Self {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "export {name}={}", quoted(value));
-        self
-    }
-
-    /// Writes the file atomically.
-    pub fn write(&self, path: &Path) -> Result<(), HubError> {
-        let mut draft = path.as_os_str().to_owned();
-        draft.push(".draft");
-        std::fs::write(&draft, &self.0)
-            .and_then(|()| std::fs::rename(draft, path))
-            .map_err(failed(path))
-    }
-
-    /// Prints the variables, and a last line with the most important values.
-    #[allow(clippy::print_stdout, reason = "this is the program's output")]
-    pub fn print(&self, what: &str) {
-        println!("{}ready {what}", self.0);
-    }
-}
-
-/// A file that exists only while its contents are valid.
+/// A file of shell variables for a script to source, which exists only while they are valid.
 #[derive(Debug)]
-pub struct ReadyFile<'a>(&'a Path);
+pub struct ReadyFile(PathBuf);
 
-impl<'a> ReadyFile<'a> {
+impl ReadyFile {
     /// Removes an existing file, which would be mistaken for this one.
-    pub fn new(path: &'a Path) -> Result<Self, HubError> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(path)(error)),
+    pub fn new(path: PathBuf) -> Result<Self, HubError> {
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(HubError::io(format!("remove {}", path.display()), error))
+            }
             _ => Ok(Self(path)),
         }
     }
 
-    /// Writes it.
-    pub fn write(&self, ready: &Ready) -> Result<(), HubError> {
-        ready.write(self.0)
+    /// Writes the variables, atomically.
+    pub fn write(&self, variables: &[(&str, &str)]) -> Result<(), HubError> {
+        let lines =
+            variables.iter().map(|(name, value)| format!("export {name}={}\n", quoted(value)));
+        let draft = self.0.with_added_extension("draft");
+        std::fs::write(&draft, lines.collect::<String>())
+            .and_then(|()| std::fs::rename(draft, &self.0))
+            .map_err(|source| HubError::io(format!("write {}", self.0.display()), source))
     }
 }
 
-impl Drop for ReadyFile<'_> {
+impl Drop for ReadyFile {
     fn drop(&mut self) {
         // No error can be reported here.
-        let _ = std::fs::remove_file(self.0);
+        let _ = std::fs::remove_file(&self.0);
     }
-}
-
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> HubError {
-    let doing = format!("write the file {}", path.display());
-    move |source| HubError::Io { doing, source }
 }
 
 /// For a POSIX shell.

@@ -16,7 +16,7 @@ use super::say;
 /// cluster's authority into the Secret MSA in namespace CLUSTER, and the status of
 /// the ManagedServiceAccount, which must exist.
 ///
-/// Each call reports a new token. The old one stays valid until it expires or its
+/// Each call reports a new token, valid for an hour. The old one stays valid until it expires or its
 /// ServiceAccount is deleted. The token is not printed.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
@@ -36,23 +36,13 @@ pub struct ReportToken {
     /// The ManagedServiceAccount's name
     #[arg(long, value_name = "NAME")]
     msa: String,
-
-    /// How long the token is valid, such as 30m or 8640h0m0s; API servers require at least ten minutes
-    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
-    validity: Duration,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration: jiff::SignedDuration =
-        text.parse().map_err(|error: jiff::Error| error.to_string())?;
-    Duration::try_from(duration).map_err(|_| "must be positive".to_owned())
 }
 
 impl ReportToken {
     /// Reports a token.
     pub async fn run(self) -> Result<(), HubError> {
         let agent = Agent::from_kubeconfigs(&self.cluster, &self.hub, &self.managed).await?;
-        let reported = agent.report(&self.msa, self.validity).await?;
+        let reported = agent.report(&self.msa, Duration::from_hours(1)).await?;
         say(&format!(
             "reported a token of {}/{} that ends {}",
             self.cluster, self.msa, reported.expires

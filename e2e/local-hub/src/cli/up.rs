@@ -6,7 +6,7 @@ use clap::Args;
 use local_hub::{CrdSet, HubBuilder, HubError, LocalHub};
 
 use super::end::{self, End};
-use super::ready::Ready;
+use super::ready::ReadyFile;
 use super::say;
 
 /// Start a hub and keep it running until it is interrupted
@@ -15,15 +15,13 @@ use super::say;
 /// Open Cluster Management and ClusterProfile. The first start on a machine
 /// builds them, which takes minutes; later ones take seconds.
 ///
-/// When the hub is ready, the last lines of the output are
+/// While the hub is ready, the file DIR/ready is
 ///
 ///     export KUBECONFIG='DIR/admin.kubeconfig'
 ///     export LOCAL_HUB_BIN='the directory of kubectl'
-///     export LOCAL_HUB_URL='https://127.0.0.1:PORT'
-///     ready kubeconfig=DIR/admin.kubeconfig bin=DIRECTORY
 ///
-/// and the file DIR/ready contains the exports. A bash script starts a hub that
-/// ends when the script does, waits for that file and sources it:
+/// A bash script starts a hub that ends when the script does, waits for that file
+/// and sources it:
 ///
 ///     exec 3> >(exec local-hub up --dir "$dir" --until-stdin-closes)
 ///     until [ -e "$dir/ready" ]; do kill -0 $! || exit 1; sleep 0.1; done
@@ -39,9 +37,9 @@ use super::say;
 #[command(verbatim_doc_comment)]
 #[allow(clippy::struct_excessive_bools, reason = "flags are")]
 pub struct Up {
-    /// The hub's directory, which must be empty or not exist; by default a new temporary one
+    /// The hub's directory, which must be empty or not exist
     #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    dir: PathBuf,
 
     /// Install no CRDs, as on a managed cluster
     #[arg(long)]
@@ -70,21 +68,15 @@ impl Up {
             () = end.comes() => return Ok(()),
             hub = self.builder().start() => hub?,
         };
-        let kubeconfig = hub.kubeconfig_for(local_hub::ADMIN)?;
-        let ready = Ready::default()
-            .export("KUBECONFIG", &kubeconfig.display().to_string())
-            .export("LOCAL_HUB_BIN", &hub.bin_dir().display().to_string())
-            .export("LOCAL_HUB_URL", &hub.url());
-        ready.write(&hub.directory().join("ready"))?;
-        let summary =
-            format!("kubeconfig={} bin={}", kubeconfig.display(), hub.bin_dir().display());
-        end::serve(end, None, (&ready, &summary), "the hub is ready; stop it with ^C").await?;
-        drop(hub);
-        Ok(())
+        let ready_file = ReadyFile::new(hub.directory().join("ready"))?;
+        let kubeconfig = hub.kubeconfig_for(local_hub::ADMIN)?.display().to_string();
+        let bin = hub.bin_dir().display().to_string();
+        let variables = [("KUBECONFIG", &*kubeconfig), ("LOCAL_HUB_BIN", &bin)];
+        end::serve(end, &ready_file, &variables, "the hub is").await
     }
 
     fn builder(self) -> HubBuilder {
-        let mut builder = LocalHub::builder();
+        let mut builder = LocalHub::builder().directory(self.dir);
         if self.no_crds {
             builder = builder.crds(CrdSet::None);
         }
@@ -93,9 +85,6 @@ impl Up {
         }
         if self.workloads {
             builder = builder.workloads();
-        }
-        if let Some(directory) = self.dir {
-            builder = builder.directory(directory);
         }
         builder
     }

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -61,21 +60,18 @@ impl Holder {
         command
             .args(["up", "--no-crds", "--no-controller-manager", "--until-stdin-closes", "--dir"])
             .arg(&directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
+            .stdin(Stdio::piped());
         Self { process: command.spawn().unwrap(), directory, _parent: parent }
     }
 
-    fn wait_until_ready(&mut self) {
-        let lines = BufReader::new(self.process.stdout.take().unwrap()).lines();
-        let lines: Vec<String> = lines.map(Result::unwrap).take(4).collect();
-        let kubeconfig = self.directory.join("admin.kubeconfig");
-        assert!(
-            lines[3].starts_with(&format!("ready kubeconfig={} bin=/", kubeconfig.display())),
-            "{lines:?}"
-        );
-        let exports = std::fs::read_to_string(self.directory.join("ready")).unwrap();
-        assert_eq!(exports, format!("{}\n", lines[..3].join("\n")));
+    async fn wait_until_ready(&self) {
+        let file = self.directory.join("ready");
+        let ready =
+            eventually("the hub is ready", SOON, async || std::fs::read_to_string(&file).ok());
+        let quoted = self.directory.display().to_string().replace('\'', r"'\''");
+        let begin =
+            format!("export KUBECONFIG='{quoted}/admin.kubeconfig'\nexport LOCAL_HUB_BIN='/");
+        assert!(ready.await.starts_with(&begin));
         assert_runs_in(&self.directory);
     }
 
@@ -116,7 +112,7 @@ async fn a_start_that_is_given_up_leaves_nothing() {
 #[tokio::test]
 async fn a_killed_owner_leaves_nothing() {
     let mut holder = Holder::start();
-    holder.wait_until_ready();
+    holder.wait_until_ready().await;
     // Even if it is stopped.
     holder.signal("STOP");
     holder.signal("KILL");
@@ -130,7 +126,7 @@ async fn a_killed_owner_leaves_nothing() {
 async fn the_binary_ends_cleanly_when_told_to() {
     for how in ["TERM", "stdin"] {
         let mut holder = Holder::start();
-        holder.wait_until_ready();
+        holder.wait_until_ready().await;
         match how {
             "stdin" => drop(holder.process.stdin.take()),
             signal => holder.signal(signal),
