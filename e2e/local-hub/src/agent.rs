@@ -5,14 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::{Api, Client};
-use serde_json::{Value, json};
+use kube::Client;
 
-use crate::ocm::{self, Object};
-use crate::service_accounts::{self, Token};
-use crate::{HubError, LocalHub, OCM, access};
+use crate::ocm::{ServiceAccountToken, TOKEN_LABEL};
+use crate::{HubError, LocalHub, OCM, access, service_accounts};
 
 /// The namespace of the agent, and of its ServiceAccounts, on every managed cluster.
 pub const NAMESPACE: &str = "open-cluster-management-agent-addon";
@@ -27,14 +23,6 @@ pub struct Agent {
     hub: Client,
     managed: Client,
     ca: String,
-}
-
-/// A token that was reported to the hub.
-#[derive(Clone, Debug)]
-pub struct ReportedToken {
-    pub token: Token,
-    /// Its expiry.
-    pub expires: Timestamp,
 }
 
 impl Agent {
@@ -72,39 +60,22 @@ impl Agent {
     }
 
     /// Creates the ServiceAccount of a ManagedServiceAccount if it does not exist, and reports a new token, replacing
-    /// the previous one.
+    /// the previous one. Returns its expiry.
     ///
     /// The API server of the managed cluster requires a validity of at least ten minutes.
-    pub async fn report(
-        &self,
-        account: &str,
-        validity: Duration,
-    ) -> Result<ReportedToken, HubError> {
-        let on_hub = ocm::managed_service_account(&self.cluster, account);
-        let accounts = on_hub.api(&self.hub);
-        let reported = accounts
-            .get(account)
-            .await
-            .map_err(HubError::api(format!("read the {on_hub} of the hub")))?;
-        let uid = reported.metadata.uid.clone().unwrap_or_default();
-
-        let labels = [(ocm::TOKEN_LABEL.to_owned(), "true".to_owned())].into();
-        let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
-        service_accounts::ensure(&self.managed, NAMESPACE, account, metadata).await?;
+    pub async fn report(&self, account: &str, validity: Duration) -> Result<Timestamp, HubError> {
+        let labelled = service_accounts::object(NAMESPACE, account).label(TOKEN_LABEL, "true");
+        service_accounts::ensure(&self.managed, &labelled).await?;
         let (token, expires) =
             service_accounts::request_token(&self.managed, NAMESPACE, account, None, validity)
                 .await?;
-
-        let secret = ocm::token_secret_with(
-            &self.cluster,
-            account,
-            &uid,
-            token.expose().as_bytes(),
-            &self.ca,
-        );
-        secret.create_or_replace(&self.hub).await?;
-        write_status(&accounts, &on_hub, &reported, expires).await?;
-        Ok(ReportedToken { token, expires })
+        ServiceAccountToken::of(&self.cluster, account)
+            .token(token.expose().as_bytes())
+            .expires(expires)
+            .authority(&self.ca)
+            .report(&self.hub)
+            .await?;
+        Ok(expires)
     }
 
     /// Deletes the ServiceAccount on the managed cluster, if it exists. Its tokens become invalid, after the seconds
@@ -112,49 +83,4 @@ impl Agent {
     pub async fn delete_service_account(&self, account: &str) -> Result<(), HubError> {
         service_accounts::delete(&self.managed, NAMESPACE, account).await
     }
-}
-
-async fn write_status(
-    accounts: &Api<DynamicObject>,
-    account: &Object,
-    before: &DynamicObject,
-    expires: Timestamp,
-) -> Result<(), HubError> {
-    let now = whole_seconds(Timestamp::now());
-    let mut conditions =
-        before.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    for type_ in ["TokenReported", "SecretCreated"] {
-        set_condition(&mut conditions, type_, &now);
-    }
-    let status = json!({
-        "conditions": conditions,
-        "expirationTimestamp": whole_seconds(expires),
-        "tokenSecretRef": { "name": account.name(), "lastRefreshTimestamp": now },
-    });
-    accounts
-        .patch_status(
-            account.name(),
-            &PatchParams::default(),
-            &Patch::Merge(json!({ "status": status })),
-        )
-        .await
-        .map(drop)
-        .map_err(HubError::api(format!("write the status of {account}")))
-}
-
-/// Sets a condition to true, with the current time if it was not.
-fn set_condition(conditions: &mut Vec<Value>, type_: &str, now: &str) {
-    let is_it = |condition: &Value| condition["type"] == type_;
-    if conditions.iter().any(|condition| is_it(condition) && condition["status"] == "True") {
-        return;
-    }
-    conditions.retain(|condition| !is_it(condition));
-    conditions.push(json!({
-        "type": type_, "status": "True", "reason": type_, "message": "", "lastTransitionTime": now,
-    }));
-}
-
-/// The format of Kubernetes timestamps.
-fn whole_seconds(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

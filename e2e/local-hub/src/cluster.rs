@@ -85,7 +85,7 @@ impl Cluster {
     pub async fn grant(&self, user: &str, rules: Vec<PolicyRule>) -> Result<String, HubError> {
         let name = self.next_grant(user);
         let grantee = Grantee::user(user, self.access.harness_as(user)?);
-        grants::grant(&self.access.harness()?, &grantee, &name, rules).await?;
+        grants::grant(&self.access.harness()?, &grantee, None, &name, &rules).await?;
         Ok(name)
     }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::access::{config_from, kubeconfig_path};
-use crate::ocm::{self, Object};
+use crate::ocm::Object;
 use crate::{ADMIN, HubError, crds, programs};
 
 pub use self::addon::{AGENT_GROUP, AGENT_USER, Addon};
@@ -144,15 +144,6 @@ impl Site {
         let found = object.api(&self.client).get_opt(object.name()).await;
         let found = found.map_err(HubError::api(format!("read {object}")))?;
         Ok(found.and_then(|found| serde_json::to_value(found).ok()).unwrap_or_default())
-    }
-
-    async fn ensure_namespace(&self, name: &str) -> Result<(), HubError> {
-        let namespace = ocm::namespace(name);
-        if self.get(&namespace).await?.is_null() {
-            namespace.create(&self.client).await
-        } else {
-            Ok(())
-        }
     }
 
     /// Runs `kubectl apply` or another verb with objects.

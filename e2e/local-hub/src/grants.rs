@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{SelfSubjectRulesReview, SelfSubjectRulesReviewSpec};
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::rbac::v1::{PolicyRule, Subject};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use serde_json::json;
 
 use crate::eventually::try_eventually;
+use crate::ocm::Object;
 use crate::{HubError, users};
 
 /// The API server observes a binding through its own watch, some milliseconds after it is written.
@@ -47,55 +46,30 @@ impl Grantee {
     }
 }
 
-/// Grants the permissions in `rules` in all namespaces, by a `ClusterRole` and a binding named `name`.
+/// Grants the permissions in `rules` in a namespace or in all, by a role and a binding named `name`.
 pub(crate) async fn grant(
     harness: &Client,
     grantee: &Grantee,
+    namespace: Option<&str>,
     name: &str,
-    rules: Vec<PolicyRule>,
+    rules: &[PolicyRule],
 ) -> Result<(), HubError> {
-    let role =
-        ClusterRole { metadata: named(name), rules: Some(rules.clone()), aggregation_rule: None };
-    Api::all(harness.clone())
-        .create(&PostParams::default(), &role)
-        .await
-        .map_err(HubError::api(format!("create ClusterRole {name}")))?;
-    bind(harness, grantee, name, name, &rules).await
-}
-
-/// Grants the permissions in `rules` in a namespace, by a `Role` and a binding named `name`.
-pub(crate) async fn grant_in(
-    harness: &Client,
-    grantee: &Grantee,
-    namespace: &str,
-    name: &str,
-    rules: Vec<PolicyRule>,
-) -> Result<(), HubError> {
-    let role = Role { metadata: named(name), rules: Some(rules.clone()) };
-    Api::namespaced(harness.clone(), namespace)
-        .create(&PostParams::default(), &role)
-        .await
-        .map_err(HubError::api(format!("create Role {namespace}/{name}")))?;
-    let binding = RoleBinding {
-        metadata: named(name),
-        role_ref: RoleRef {
-            api_group: RBAC.to_owned(),
-            kind: "Role".to_owned(),
-            name: name.to_owned(),
-        },
-        subjects: Some(vec![grantee.subject.clone()]),
+    let role = match namespace {
+        Some(_) => object("Role", "roles", namespace, name),
+        None => object("ClusterRole", "clusterroles", None, name),
     };
-    Api::namespaced(harness.clone(), namespace)
-        .create(&PostParams::default(), &binding)
-        .await
-        .map_err(HubError::api(format!("create RoleBinding {namespace}/{name}")))?;
-    in_force(grantee, namespace, name, &rules).await
+    role.field("rules", json!(rules)).create(harness).await?;
+    bind(harness, grantee, namespace, name, name, rules).await
 }
 
 /// Makes [`users::OCM`] a cluster admin.
 pub(crate) async fn grant_everything(harness: &Client, ocm: Client) -> Result<(), HubError> {
     let ocm = Grantee::user(users::OCM, ocm);
-    bind(harness, &ocm, "local-hub:ocm", "cluster-admin", &[everything()]).await
+    bind(harness, &ocm, None, "local-hub:ocm", "cluster-admin", &[everything()]).await
+}
+
+fn object(kind: &str, plural: &str, namespace: Option<&str>, name: &str) -> Object {
+    Object::new((RBAC, "v1", kind), plural, namespace, name)
 }
 
 /// Every permission on objects.
@@ -113,28 +87,21 @@ pub fn everything() -> PolicyRule {
 async fn bind(
     harness: &Client,
     grantee: &Grantee,
+    namespace: Option<&str>,
     name: &str,
     role: &str,
     rules: &[PolicyRule],
 ) -> Result<(), HubError> {
-    let binding = ClusterRoleBinding {
-        metadata: named(name),
-        role_ref: RoleRef {
-            api_group: RBAC.to_owned(),
-            kind: "ClusterRole".to_owned(),
-            name: role.to_owned(),
-        },
-        subjects: Some(vec![grantee.subject.clone()]),
+    let (kind, binding) = match namespace {
+        Some(_) => ("Role", object("RoleBinding", "rolebindings", namespace, name)),
+        None => ("ClusterRole", object("ClusterRoleBinding", "clusterrolebindings", None, name)),
     };
-    Api::all(harness.clone())
-        .create(&PostParams::default(), &binding)
-        .await
-        .map_err(HubError::api(format!("create ClusterRoleBinding {name}")))?;
-    in_force(grantee, "default", name, rules).await
-}
-
-fn named(name: &str) -> ObjectMeta {
-    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
+    binding
+        .field("roleRef", json!({ "apiGroup": RBAC, "kind": kind, "name": role }))
+        .field("subjects", json!([grantee.subject]))
+        .create(harness)
+        .await?;
+    in_force(grantee, namespace.unwrap_or("default"), name, rules).await
 }
 
 /// Waits until the server's own review contains the rules as written.

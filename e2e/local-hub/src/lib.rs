@@ -86,7 +86,7 @@ mod template;
 mod user_server;
 mod users;
 
-pub use agent::{Agent, ReportedToken};
+pub use agent::Agent;
 pub use audit::{AuditLog, Mark};
 pub use builder::HubBuilder;
 pub use cluster::Cluster;

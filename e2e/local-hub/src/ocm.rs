@@ -14,7 +14,6 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-pub(crate) use self::credentials::token_secret_with;
 pub use self::credentials::{
     MADE_UP_CA, SYNC_LABEL, SYNC_NAMESPACES_ANNOTATION, ServiceAccountToken, TOKEN_LABEL,
     create_tokens, managed_service_account, token_secret, unsigned_token,
@@ -129,6 +128,16 @@ impl Object {
             .await
             .map_err(HubError::api(doing()))?;
         self.write_status(client).await
+    }
+
+    /// Creates the object, unless one with its name exists.
+    pub(crate) async fn ensure(&self, client: &Client) -> Result<(), HubError> {
+        match self.create(client).await {
+            Err(HubError::Api { source, .. }) if matches!(&*source, kube::Error::Api(status) if status.code == 409) => {
+                Ok(())
+            }
+            created => created,
+        }
     }
 
     /// Updates an existing object to this one, including its status. Finalizers and owners are preserved.

@@ -6,15 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::PolicyRule;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Api, Client};
 
 use crate::grants::{self, Grantee};
+use crate::ocm::{self, Object};
 use crate::{Cluster, HubError};
 
 /// Longer than any test. The API server issues no token for less than ten minutes.
@@ -63,7 +61,7 @@ impl Cluster {
         name: &str,
     ) -> Result<ServiceAccountAccess<'_>, HubError> {
         let harness = self.access().harness()?;
-        ensure(&harness, namespace, name, ObjectMeta::default()).await?;
+        ensure(&harness, &object(namespace, name)).await?;
         let (token, _) = request_token(&harness, namespace, name, None, VALIDITY).await?;
         // No colon: it separates files in the variable KUBECONFIG.
         let kubeconfig =
@@ -90,7 +88,7 @@ impl Cluster {
     ) -> Result<String, HubError> {
         let grant = self.next_grant(&user_name(namespace, name));
         let grantee = self.grantee(namespace, name)?;
-        grants::grant(&self.access().harness()?, &grantee, &grant, rules).await?;
+        grants::grant(&self.access().harness()?, &grantee, None, &grant, &rules).await?;
         Ok(grant)
     }
 
@@ -146,14 +144,11 @@ impl ServiceAccountAccess<'_> {
     }
 
     /// Grants it further permissions in its own namespace, and returns when they are effective.
-    ///
-    /// Returns the name of the `Role` and its binding.
-    pub async fn grant_in_namespace(&self, rules: Vec<PolicyRule>) -> Result<String, HubError> {
+    pub async fn grant_in_namespace(&self, rules: Vec<PolicyRule>) -> Result<(), HubError> {
         let name = self.hub.next_grant(&self.user());
         let grantee = self.hub.grantee(&self.namespace, &self.name)?;
-        grants::grant_in(&self.hub.access().harness()?, &grantee, &self.namespace, &name, rules)
-            .await?;
-        Ok(name)
+        let harness = self.hub.access().harness()?;
+        grants::grant(&harness, &grantee, Some(&self.namespace), &name, &rules).await
     }
 }
 
@@ -162,35 +157,14 @@ pub(crate) fn user_name(namespace: &str, name: &str) -> String {
     format!("system:serviceaccount:{namespace}:{name}")
 }
 
+pub(crate) fn object(namespace: &str, name: &str) -> Object {
+    Object::new(("", "v1", "ServiceAccount"), "serviceaccounts", Some(namespace), name)
+}
+
 /// Creates a ServiceAccount and its namespace if they do not exist.
-pub(crate) async fn ensure(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    metadata: ObjectMeta,
-) -> Result<(), HubError> {
-    let space =
-        Namespace { metadata: named(namespace, ObjectMeta::default()), ..Namespace::default() };
-    create_missing(&Api::all(client.clone()), &space).await?;
-    let account = ServiceAccount { metadata: named(name, metadata), ..ServiceAccount::default() };
-    create_missing(&Api::namespaced(client.clone(), namespace), &account).await
-}
-
-fn named(name: &str, metadata: ObjectMeta) -> ObjectMeta {
-    ObjectMeta { name: Some(name.to_owned()), ..metadata }
-}
-
-async fn create_missing<K>(api: &Api<K>, object: &K) -> Result<(), HubError>
-where
-    K: Resource<DynamicType = ()> + Clone + fmt::Debug + Serialize + DeserializeOwned,
-{
-    match api.create(&PostParams::default(), object).await {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        created => {
-            let name = object.meta().name.as_deref().unwrap_or_default();
-            created.map(drop).map_err(HubError::api(format!("create {} {name}", K::kind(&()))))
-        }
-    }
+pub(crate) async fn ensure(client: &Client, account: &Object) -> Result<(), HubError> {
+    ocm::namespace(account.namespace().unwrap_or_default()).ensure(client).await?;
+    account.ensure(client).await
 }
 
 /// Requests a new token of a ServiceAccount, for an audience or for the API server; returns it with its expiry.

@@ -42,11 +42,8 @@ impl ReportToken {
     /// Reports a token.
     pub async fn run(self) -> Result<(), HubError> {
         let agent = Agent::from_kubeconfigs(&self.cluster, &self.hub, &self.managed).await?;
-        let reported = agent.report(&self.msa, Duration::from_hours(1)).await?;
-        say(&format!(
-            "reported a token of {}/{} that ends {}",
-            self.cluster, self.msa, reported.expires
-        ));
+        let expires = agent.report(&self.msa, Duration::from_hours(1)).await?;
+        say(&format!("reported a token of {}/{} that ends {expires}", self.cluster, self.msa));
         Ok(())
     }
 }

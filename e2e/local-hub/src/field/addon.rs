@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::cluster_proxy::AGENT;
 use super::deployments::{restart, running};
 use super::{PATIENCE, Site};
-use crate::ocm::Object;
+use crate::ocm::{Object, namespace};
 use crate::{HubError, Pods, try_eventually};
 
 /// The group of the agents' user on the hub.
@@ -82,7 +82,7 @@ impl Addon {
         });
         let metadata =
             json!({ "namespace": self.name, "name": "cluster-proxy", "ownerReferences": [owner] });
-        self.hub.ensure_namespace(&self.name).await?;
+        namespace(&self.name).ensure(&self.hub.client).await?;
         let addon = self.object().field("metadata", metadata);
         addon
             .condition("Configured", "True", "ConfigurationsConfigured", "")
@@ -97,15 +97,15 @@ impl Addon {
     /// applies both; returns when the Pod runs.
     async fn deploy(&mut self, wanted: impl Fn(&[Value]) -> bool) -> Result<(), HubError> {
         let manifests = self.manifests(wanted).await?;
-        let (namespace, subject) = self.registration().await?;
-        self.cluster.ensure_namespace(&namespace).await?;
-        let certificate = self.certificate(&namespace, &subject).await?;
-        self.cluster.kubectl("apply", &[certificate, self.hub_kubeconfig(&namespace)?]).await?;
+        let (agents, subject) = self.registration().await?;
+        namespace(&agents).ensure(&self.cluster.client).await?;
+        let certificate = self.certificate(&agents, &subject).await?;
+        self.cluster.kubectl("apply", &[certificate, self.hub_kubeconfig(&agents)?]).await?;
         self.cluster.kubectl("apply", &manifests).await?;
         self.subject = subject;
         self.manifests = manifests;
-        running(&self.cluster.client, &namespace, AGENT, &self.pods).await?;
-        self.namespace = namespace;
+        running(&self.cluster.client, &agents, AGENT, &self.pods).await?;
+        self.namespace = agents;
         Ok(())
     }
 

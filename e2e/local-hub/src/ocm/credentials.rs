@@ -45,7 +45,7 @@ pub fn token_secret(cluster: &str, name: &str, owner_uid: &str, token: &[u8]) ->
     token_secret_with(cluster, name, owner_uid, token, MADE_UP_CA)
 }
 
-pub(crate) fn token_secret_with(
+fn token_secret_with(
     cluster: &str,
     name: &str,
     owner_uid: &str,
@@ -81,6 +81,7 @@ pub struct ServiceAccountToken {
     account: Object,
     token: Option<Vec<u8>>,
     expires: Timestamp,
+    ca_pem: String,
 }
 
 impl ServiceAccountToken {
@@ -88,7 +89,8 @@ impl ServiceAccountToken {
     #[must_use]
     pub fn of(cluster: &str, name: &str) -> Self {
         let expires = FAR.parse().unwrap_or(Timestamp::MAX);
-        Self { account: managed_service_account(cluster, name), token: None, expires }
+        let account = managed_service_account(cluster, name);
+        Self { account, token: None, expires, ca_pem: MADE_UP_CA.to_owned() }
     }
 
     /// Opts in: with the label [`SYNC_LABEL`].
@@ -121,6 +123,11 @@ impl ServiceAccountToken {
         Self { expires, ..self }
     }
 
+    /// With the authority of its cluster, instead of [`MADE_UP_CA`].
+    pub(crate) fn authority(self, ca_pem: &str) -> Self {
+        Self { ca_pem: ca_pem.to_owned(), ..self }
+    }
+
     /// The ManagedServiceAccount, with its status.
     #[must_use]
     pub fn account(&self) -> Object {
@@ -149,18 +156,15 @@ impl ServiceAccountToken {
     #[must_use]
     pub fn secret(&self, owner_uid: &str) -> Object {
         let cluster = self.account.namespace().unwrap_or_default();
-        token_secret(cluster, self.account.name(), owner_uid, &self.token_bytes())
+        let (name, token) = (self.account.name(), self.token_bytes());
+        token_secret_with(cluster, name, owner_uid, &token, &self.ca_pem)
     }
 
     /// Creates the ManagedServiceAccount, its Secret and its status, in this order, and returns the
     /// ManagedServiceAccount's uid. The cluster's namespace is created if it does not exist.
     pub async fn create(&self, client: &Client) -> Result<String, HubError> {
         let account = self.account();
-        let namespace = namespace(account.namespace().unwrap_or_default());
-        match namespace.api(client).create(&PostParams::default(), &namespace.parse()?).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            created => drop(created.map_err(HubError::api(format!("create {namespace}")))?),
-        }
+        namespace(account.namespace().unwrap_or_default()).ensure(client).await?;
         let created = account
             .api(client)
             .create(&PostParams::default(), &account.parse()?)
@@ -172,17 +176,19 @@ impl ServiceAccountToken {
         Ok(uid)
     }
 
-    /// Reports the token for an existing ManagedServiceAccount, whose labels and annotations are preserved: creates or
-    /// replaces the Secret, then writes the status.
+    /// Reports the token for an existing ManagedServiceAccount, whose labels, annotations and other conditions are
+    /// preserved: creates or replaces the Secret, then writes the status.
     pub async fn report(&self, client: &Client) -> Result<(), HubError> {
-        let account = self.account();
+        let account = &self.account;
         let found = account
             .api(client)
             .get(account.name())
             .await
             .map_err(HubError::api(format!("read {account}")))?;
         self.secret(&found.metadata.uid.unwrap_or_default()).create_or_replace(client).await?;
-        account.write_status(client).await
+        let conditions = found.data["status"]["conditions"].clone();
+        let account = account.clone().status("conditions", conditions);
+        Self { account, ..self.clone() }.account().write_status(client).await
     }
 }
 
