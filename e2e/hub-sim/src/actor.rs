@@ -2,7 +2,6 @@
 
 use serde_json::{Value, json};
 
-use crate::hub::{api_version, path};
 use crate::model::{Answer, Request};
 use crate::world::World;
 
@@ -22,31 +21,27 @@ impl Actor {
 
     /// Creates an object, and sets its status, if it has one, by a second request. An existing object is left
     /// unchanged.
-    pub fn create(&self, plural: &str, kind: &str, namespace: &str, name: &str, body: &Value) {
-        let mut object = body.clone();
-        object["apiVersion"] = api_version(plural).into();
-        object["kind"] = kind.into();
-        object["metadata"]["name"] = name.into();
-        let created = self.ask(&Request::new("POST", &path(plural, namespace, "")).with(&object));
-        if matches!(created, Answer::Object(..)) && object["status"].is_object() {
+    pub fn create(&self, plural: &str, namespace: &str, name: &str, object: &Value) {
+        let request = self.world.lock().server.creation(plural, namespace, name, object);
+        if matches!(self.ask(&request), Answer::Object(..)) && object["status"].is_object() {
             self.patch_status(plural, namespace, name, &object["status"]);
         }
     }
 
     /// Merges a patch into an object.
     pub fn patch(&self, plural: &str, namespace: &str, name: &str, patch: &Value) {
-        self.send(&Request::new("PATCH", &path(plural, namespace, name)).with(patch));
+        self.send(&Request::new("PATCH", &self.path(plural, namespace, name)).with(patch));
     }
 
     /// Merges a patch into the status of an object.
     pub fn patch_status(&self, plural: &str, namespace: &str, name: &str, status: &Value) {
-        let path = format!("{}/status", path(plural, namespace, name));
+        let path = format!("{}/status", self.path(plural, namespace, name));
         self.send(&Request::new("PATCH", &path).with(&json!({ "status": status })));
     }
 
     /// Deletes an object.
     pub fn delete(&self, plural: &str, namespace: &str, name: &str) {
-        self.send(&Request::new("DELETE", &path(plural, namespace, name)));
+        self.send(&Request::new("DELETE", &self.path(plural, namespace, name)));
     }
 
     /// Reads an object.
@@ -58,6 +53,10 @@ impl Actor {
     /// Sends a request under the client's own name, unless the request already carries another.
     pub fn send(&self, request: &Request) {
         self.ask(request);
+    }
+
+    fn path(&self, plural: &str, namespace: &str, name: &str) -> String {
+        self.world.lock().server.path(plural, namespace, name)
     }
 
     fn ask(&self, request: &Request) -> Answer {

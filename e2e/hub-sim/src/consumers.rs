@@ -8,8 +8,8 @@ use hub_core::protected::ProtectedNamespaces;
 use serde_json::{Value, json};
 
 use crate::grant::granted;
-use crate::hub::{HOME, api_version, path};
-use crate::model::{Request, Server, is_terminating, without_nulls};
+use crate::hub::HOME;
+use crate::model::{Server, is_terminating, without_nulls};
 
 /// What a ClusterAccess asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -247,14 +247,8 @@ pub const CLUSTER_PERMISSIONS: &str = "clusterpermissions";
 pub const KUEUE_CLUSTERS: &str = "multikueueclusters";
 /// The plural of MultiKueueConfigs.
 pub const KUEUE_CONFIGS: &str = "multikueueconfigs";
-/// The objects of the access of consumers, by plural and kind.
-pub const KINDS: [(&str, &str); 5] = [
-    (ACCOUNTS, "ManagedServiceAccount"),
-    (WORKS, "ManifestWork"),
-    (CLUSTER_PERMISSIONS, "ClusterPermission"),
-    (KUEUE_CLUSTERS, "MultiKueueCluster"),
-    (KUEUE_CONFIGS, "MultiKueueConfig"),
-];
+/// The plurals of the objects of the access of consumers.
+pub const KINDS: [&str; 5] = [ACCOUNTS, WORKS, CLUSTER_PERMISSIONS, KUEUE_CLUSTERS, KUEUE_CONFIGS];
 
 /// The MultiKueueConfig of most.
 pub const KUEUE_CONFIG: &str = "clusters";
@@ -315,11 +309,8 @@ pub(crate) fn settings(permissions: Permissions) -> AccessSettings {
 pub fn install_objects(server: &mut Server) {
     for index in 0..2 {
         let (namespace, name, object) = object(index);
-        let mut object = without_nulls(&object);
-        object["apiVersion"] = api_version(ACCESSES).into();
-        object["kind"] = "ClusterAccess".into();
-        object["metadata"]["name"] = name.into();
-        server.handle(&Request::new("POST", &path(ACCESSES, namespace, "")).with(&object));
+        let request = server.creation(ACCESSES, namespace, name, &without_nulls(&object));
+        server.handle(&request);
     }
 }
 
@@ -344,7 +335,7 @@ pub fn crds() -> [Value; 4] {
         crd(placement, (DECISIONS, "PlacementDecision"), &any),
         crd(
             permission,
-            KINDS[2],
+            (CLUSTER_PERMISSIONS, "ClusterPermission"),
             &json!({ "type": "object", "properties": {
                 "clusterRoleBindings": bindings, "roleBindings": bindings, "clusterRole": any,
                 "clusterRoleBinding": any,
@@ -352,12 +343,12 @@ pub fn crds() -> [Value; 4] {
         ),
         crd(
             kueue,
-            KINDS[3],
+            (KUEUE_CLUSTERS, "MultiKueueCluster"),
             &json!({ "type": "object", "required": ["clusterSource"], "properties": { "clusterSource": source } }),
         ),
         crd(
             kueue,
-            KINDS[4],
+            (KUEUE_CONFIGS, "MultiKueueConfig"),
             &json!({ "type": "object", "required": ["clusters"], "properties": { "clusters": listed } }),
         ),
     ]

@@ -51,42 +51,6 @@ pub const TOKENS_ROLE: &str = "tokens";
 /// The Secret with the proxy's serving certificate.
 pub const SERVING_SECRET: &str = "cluster-proxy-user-serving-cert";
 
-/// The path of profiles.
-pub const PROFILES: &str = "/apis/multicluster.x-k8s.io/v1alpha1";
-
-/// The path of an object or, if the name is empty, of a list.
-#[must_use]
-pub fn path(plural: &str, namespace: &str, name: &str) -> String {
-    let api = match plural {
-        "clusterprofiles" => PROFILES,
-        "managedclusters" => "/apis/cluster.open-cluster-management.io/v1",
-        "managedclustersets" | "managedclustersetbindings" => {
-            "/apis/cluster.open-cluster-management.io/v1beta2"
-        }
-        "managedserviceaccounts" => "/apis/authentication.open-cluster-management.io/v1beta1",
-        "clusteraccesses" => "/apis/access.open-cluster-management.io/v1alpha1",
-        "placementdecisions" => "/apis/cluster.open-cluster-management.io/v1beta1",
-        "managedclusteraddons" => "/apis/addon.open-cluster-management.io/v1alpha1",
-        "managedproxyconfigurations" => "/apis/proxy.open-cluster-management.io/v1alpha1",
-        "manifestworks" => "/apis/work.open-cluster-management.io/v1",
-        "clusterpermissions" => "/apis/rbac.open-cluster-management.io/v1alpha1",
-        "multikueueclusters" | "multikueueconfigs" => "/apis/kueue.x-k8s.io/v1beta2",
-        "rolebindings" | "roles" | "clusterroles" => "/apis/rbac.authorization.k8s.io/v1",
-        "leases" => "/apis/coordination.k8s.io/v1",
-        _ => "/api/v1",
-    };
-    let namespace =
-        if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
-    let name = if name.is_empty() { String::new() } else { format!("/{name}") };
-    format!("{api}{namespace}/{plural}{name}")
-}
-
-pub(crate) fn api_version(plural: &str) -> String {
-    let path = path(plural, "", "");
-    let parts: Vec<&str> = path.split('/').collect();
-    if parts[1] == "api" { parts[2].to_owned() } else { format!("{}/{}", parts[2], parts[3]) }
-}
-
 /// Whether a syncer that may not read all Secrets has permission for a request about Secrets: by the RoleBinding in the
 /// namespace, or by the ClusterRole that lists the tokens.
 pub(crate) fn may_touch_secrets(server: &Server, request: &Request) -> bool {
@@ -154,15 +118,12 @@ pub fn server(crds: impl IntoIterator<Item = Value>) -> Server {
     let mut server = Server::new(crds);
     let fixed = CLUSTERS.iter().chain(&PROXIES).chain(&[HOME, "kube-system"]).chain(&NAMESPACES);
     for name in fixed {
-        let object =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-        server.handle(&Request::new("POST", "/api/v1/namespaces").with(&object));
+        let request = server.creation("namespaces", "", name, &json!({}));
+        server.handle(&request);
     }
     for name in [COPIES_ROLE, TOKENS_ROLE] {
-        let object = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": name }, "rules": [],
-        });
-        server.handle(&Request::new("POST", &path("clusterroles", "", "")).with(&object));
+        let request = server.creation("clusterroles", "", name, &json!({ "rules": [] }));
+        server.handle(&request);
     }
     server
 }

@@ -57,10 +57,7 @@ impl Request {
     #[must_use]
     pub fn new(method: &str, path_and_query: &str) -> Self {
         let (path, query) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
-        let query = query.split('&').filter(|part| !part.is_empty()).map(|part| {
-            let (key, value) = part.split_once('=').unwrap_or((part, ""));
-            (decoded(key), decoded(value))
-        });
+        let query = form_urlencoded::parse(query.as_bytes()).into_owned();
         Self {
             method: method.to_owned(),
             path: path.to_owned(),
@@ -95,28 +92,6 @@ impl Request {
     pub fn is_write(&self) -> bool {
         self.method != "GET"
     }
-}
-
-/// Decodes a percent-encoded part of a query.
-fn decoded(text: &str) -> String {
-    if !text.contains(['%', '+']) {
-        return text.to_owned();
-    }
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, left @ ..] = rest {
-        rest = left;
-        let hex = || u8::from_str_radix(std::str::from_utf8(left.get(..2)?).ok()?, 16).ok();
-        match (first, hex()) {
-            (b'%', Some(byte)) => {
-                bytes.push(byte);
-                rest = &left[2..];
-            }
-            (b'+', _) => bytes.push(b' '),
-            (byte, _) => bytes.push(*byte),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The client that may bind no ClusterRole.
@@ -220,10 +195,33 @@ impl Server {
         for kind in server.custom_kinds() {
             server.define(kind);
         }
-        let namespace =
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
-        server.handle(&Request::new("POST", "/api/v1/namespaces").with(&namespace));
+        let namespace = server.creation("namespaces", "", "default", &json!({}));
+        server.handle(&namespace);
         server
+    }
+
+    /// The path of an object of a plural or, if the name is empty, of a list, whether or not the kind is served now.
+    #[must_use]
+    pub fn path(&self, plural: &str, namespace: &str, name: &str) -> String {
+        let api = self.kind_of(plural).map(|kind| self.kinds[kind].first_api_version());
+        let api = api.unwrap_or_default();
+        let root = if api.contains('/') { "apis" } else { "api" };
+        let namespace =
+            if namespace.is_empty() { String::new() } else { format!("/namespaces/{namespace}") };
+        let name = if name.is_empty() { String::new() } else { format!("/{name}") };
+        format!("/{root}/{api}{namespace}/{plural}{name}")
+    }
+
+    /// A request that creates an object of a plural.
+    #[must_use]
+    pub fn creation(&self, plural: &str, namespace: &str, name: &str, object: &Value) -> Request {
+        let mut object = object.clone();
+        if let Some(kind) = self.kind_of(plural).map(|kind| &self.kinds[kind]) {
+            object["apiVersion"] = kind.first_api_version().into();
+            object["kind"] = kind.kind.as_str().into();
+        }
+        object["metadata"]["name"] = name.into();
+        Request::new("POST", &self.path(plural, namespace, "")).with(&object)
     }
 
     /// Handles a request.

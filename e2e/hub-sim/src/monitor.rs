@@ -181,7 +181,7 @@ impl Monitor {
                 || !self.disputed.is_empty() && is_consumers(&request.path);
             self.writes += u64::from(!is_contested);
             let plural = server.kinds[change.key.kind].plural.as_str();
-            let verdict = if KINDS.iter().any(|(kind, _)| *kind == plural) {
+            let verdict = if KINDS.contains(&plural) {
                 self.judge_access(server, plural, change)
             } else {
                 self.judge(server, change)
@@ -313,7 +313,7 @@ impl Monitor {
 
 /// Whether a path is that of objects of consumers, or of what is said of them.
 fn is_consumers(path: &str) -> bool {
-    KINDS.iter().map(|(plural, _)| *plural).chain([ACCESSES]).any(|plural| path.contains(plural))
+    KINDS.into_iter().chain([ACCESSES]).any(|plural| path.contains(plural))
 }
 
 /// Whether a path is that of the condition of an account.

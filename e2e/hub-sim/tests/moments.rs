@@ -115,7 +115,7 @@ async fn the_role_for_copies_is_bound_again_as_soon_as_it_exists_again() {
     );
     // Attempts become rare.
     sleep(60 * MINUTE).await;
-    admin.create("clusterroles", "ClusterRole", "", COPIES_ROLE, &json!({ "rules": [] }));
+    admin.create("clusterroles", "", COPIES_ROLE, &json!({ "rules": [] }));
     sleep(SECOND).await;
     assert!(
         stage.exists("rolebindings", "team", COPIES_ROLE)
@@ -216,7 +216,7 @@ async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
         "subjects": [],
     });
     admin.delete("rolebindings", "team", COPIES_ROLE);
-    admin.create("rolebindings", "RoleBinding", "team", COPIES_ROLE, &taken);
+    admin.create("rolebindings", "team", COPIES_ROLE, &taken);
     stage.perform([O::Ask(0, 0, false)]);
     sleep(20 * SECOND).await;
     assert!(!stage.exists("secrets", "team", "a-c"));
@@ -254,13 +254,7 @@ async fn a_missing_profile_is_told_later_while_many_others_are_being_created_in_
         for step in 0..120 {
             if let Some(namespace) = busy {
                 let body = json!({ "spec": spec });
-                projector.create(
-                    "clusterprofiles",
-                    "ClusterProfile",
-                    namespace,
-                    &format!("x{step}"),
-                    &body,
-                );
+                projector.create("clusterprofiles", namespace, &format!("x{step}"), &body);
             }
             sleep(SECOND / 4).await;
         }
@@ -405,7 +399,7 @@ async fn a_profile_that_is_read_as_another_client_deletes_it_is_created() {
         sleep(Duration::from_millis(502)).await;
         let body =
             json!({ "metadata": { "labels": ours["metadata"]["labels"] }, "spec": ours["spec"] });
-        user.create("clusterprofiles", "ClusterProfile", "team", "a", &body);
+        user.create("clusterprofiles", "team", "a", &body);
         user.patch_status("clusterprofiles", "team", "a", &ours["status"]);
         sleep(Duration::from_millis(milliseconds)).await;
         stage.perform([O::Fail(Fault::Late, 1)]);

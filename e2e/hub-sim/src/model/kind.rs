@@ -128,6 +128,12 @@ impl Kind {
         if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
     }
 
+    /// The `apiVersion` of the objects in the first version that is served.
+    pub(crate) fn first_api_version(&self) -> String {
+        let first = self.versions.keys().next();
+        first.map_or(String::new(), |version| self.api_version(version))
+    }
+
     /// The resource as error messages name it: `secrets`, `clusterprofiles.multicluster.x-k8s.io`.
     pub(crate) fn resource(&self) -> String {
         if self.group.is_empty() {

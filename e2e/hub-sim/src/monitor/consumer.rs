@@ -27,7 +27,7 @@ impl Monitor {
     /// The uids of the objects of consumers that processes have created and that have lost their marks.
     #[must_use]
     pub fn unmarked(&self, server: &Server) -> BTreeSet<String> {
-        let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
+        let objects = KINDS.iter().flat_map(|kind| server.objects_of(kind));
         let unmarked =
             objects.filter(|object| !is_marked(object)).map(|object| uid_of(object).to_owned());
         unmarked.filter(|uid| self.made.contains_key(uid)).collect()
@@ -36,7 +36,7 @@ impl Monitor {
     /// Of these, a restore has brought some back with their marks. To a process that has first seen them without, they
     /// belong to another owner until it restarts.
     pub fn marked_again(&mut self, unmarked: &BTreeSet<String>, server: &Server) {
-        let objects = KINDS.iter().flat_map(|(kind, _)| server.objects_of(kind));
+        let objects = KINDS.iter().flat_map(|kind| server.objects_of(kind));
         let marked =
             objects.filter(|object| is_marked(object)).map(|object| uid_of(object).to_owned());
         self.disputed.extend(marked.filter(|uid| unmarked.contains(uid)));

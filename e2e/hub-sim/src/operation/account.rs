@@ -17,7 +17,7 @@ impl Others {
                     "spec": { "rotation": { "enabled": true, "validity": "24h0m0s" } },
                 });
                 let (cluster, account) = (at(&CLUSTERS, cluster), at(&ACCOUNTS, account));
-                self.tenant.create(kind, "ManagedServiceAccount", cluster, account, &body);
+                self.tenant.create(kind, cluster, account, &body);
             }
             O::DeleteAccount(cluster, account) => {
                 self.tenant.delete(kind, at(&CLUSTERS, cluster), at(&ACCOUNTS, account));
@@ -63,7 +63,7 @@ impl Others {
             "type": "Opaque",
             "stringData": { "token": format!("token-{cluster}-{account}-{variant}"), "ca.crt": "authority" },
         });
-        self.agent.create("secrets", "Secret", cluster, account, &body);
+        self.agent.create("secrets", cluster, account, &body);
         self.agent.patch("secrets", cluster, account, &body);
     }
 }

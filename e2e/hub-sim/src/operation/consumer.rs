@@ -22,7 +22,7 @@ impl Others {
     pub(super) fn install(&self, cluster: &str, namespace: Option<Index>) {
         let (kind, name) = ("managedclusteraddons", "managed-serviceaccount");
         let Some(namespace) = namespace else { return self.ocm.delete(kind, cluster, name) };
-        self.ocm.create(kind, "ManagedClusterAddOn", cluster, name, &json!({ "spec": {} }));
+        self.ocm.create(kind, cluster, name, &json!({ "spec": {} }));
         let status = json!({ "namespace": at(&AGENT_NAMESPACES, namespace) });
         self.agent.patch_status(kind, cluster, name, &status);
     }
@@ -37,9 +37,9 @@ impl Others {
         let created = without_nulls(&object);
         let permissions = json!([{ "clusterRole": "cluster-admin" }]);
         let beyond = json!({ "spec": { "identity": "Copy", "serviceAccountNames": ["app"], "permissions": permissions } });
-        self.tenant.create(ACCESSES, "ClusterAccess", namespace, name, &created);
+        self.tenant.create(ACCESSES, namespace, name, &created);
         self.tenant.patch(ACCESSES, namespace, name, &object);
-        self.unprivileged.create(ACCESSES, "ClusterAccess", namespace, "beyond", &beyond);
+        self.unprivileged.create(ACCESSES, namespace, "beyond", &beyond);
         let permissions = json!({ "spec": { "permissions": permissions } });
         self.unprivileged.patch(ACCESSES, namespace, name, &permissions);
     }
@@ -63,20 +63,19 @@ impl Others {
             decided.map(|(_, name)| json!({ "clusterName": name, "reason": "" })).collect();
         let labels = json!({ "cluster.open-cluster-management.io/placement": "gpus" });
         let object = json!({ "metadata": { "labels": labels }, "spec": {} });
-        self.ocm.create(DECISIONS, "PlacementDecision", namespace, name, &object);
+        self.ocm.create(DECISIONS, namespace, name, &object);
         self.ocm.patch_status(DECISIONS, namespace, name, &json!({ "decisions": decisions }));
     }
 
     pub(super) fn object(&self, cluster: &str, account: &str, kind: Index, what: ObjectTenant) {
         use ObjectTenant as T;
-        let (plural, kind) = at(&KINDS, kind);
+        let plural = at(&KINDS, kind);
         let (namespace, name) = &place(plural, cluster, account);
         let patch = |patch: Value| self.tenant.patch(plural, namespace, name, &patch);
         match what {
             T::Create => {
                 self.tenant.create(
                     plural,
-                    kind,
                     namespace,
                     name,
                     &json!({ "spec": edited(plural, name) }),

@@ -27,7 +27,7 @@ impl Others {
                     "spec": { "hubAcceptsClient": true },
                     "status": health(0),
                 });
-                self.ocm.create(kind, "ManagedCluster", "", at(&CLUSTERS, cluster), &body);
+                self.ocm.create(kind, "", at(&CLUSTERS, cluster), &body);
             }
             O::LeaveCluster(cluster) => {
                 self.tenant.delete(kind, "", at(&CLUSTERS, cluster));
@@ -63,13 +63,7 @@ impl Others {
         let (sets, bindings) = ("managedclustersets", "managedclustersetbindings");
         match operation {
             O::CreateSet(set) => {
-                self.tenant.create(
-                    sets,
-                    "ManagedClusterSet",
-                    "",
-                    at(&SETS, set),
-                    &json!({ "spec": selector(0) }),
-                );
+                self.tenant.create(sets, "", at(&SETS, set), &json!({ "spec": selector(0) }));
             }
             O::DeleteSet(set) => {
                 self.tenant.delete(sets, "", at(&SETS, set));
@@ -95,13 +89,7 @@ impl Others {
                     "spec": { "clusterSet": set },
                     "status": { "conditions": [condition("Bound", "True", "ClusterSetBound")] },
                 });
-                self.tenant.create(
-                    bindings,
-                    "ManagedClusterSetBinding",
-                    at(&NAMESPACES, namespace),
-                    set,
-                    &body,
-                );
+                self.tenant.create(bindings, at(&NAMESPACES, namespace), set, &body);
             }
             O::Unbind(namespace, set) => {
                 self.tenant.delete(bindings, at(&NAMESPACES, namespace), at(&SETS, set));
@@ -120,13 +108,7 @@ impl Others {
                 self.tenant.delete("namespaces", "", at(&NAMESPACES, namespace));
             }
             O::CreateNamespace(namespace) => {
-                self.tenant.create(
-                    "namespaces",
-                    "Namespace",
-                    "",
-                    at(&NAMESPACES, namespace),
-                    &json!({}),
-                );
+                self.tenant.create("namespaces", "", at(&NAMESPACES, namespace), &json!({}));
             }
             _ => {}
         }
@@ -147,19 +129,13 @@ impl Others {
                     "proxyAgent": { "image": "agent" },
                 });
                 let body = json!({ "spec": spec });
-                self.ocm.create(kind, "ManagedProxyConfiguration", "", "cluster-proxy", &body);
+                self.ocm.create(kind, "", "cluster-proxy", &body);
                 self.ocm.patch(kind, "", "cluster-proxy", &body);
             }
             O::Addon(cluster, there) => {
                 let (kind, namespace) = ("managedclusteraddons", at(&CLUSTERS, cluster));
                 if there {
-                    self.ocm.create(
-                        kind,
-                        "ManagedClusterAddOn",
-                        namespace,
-                        "cluster-proxy",
-                        &json!({ "spec": {} }),
-                    );
+                    self.ocm.create(kind, namespace, "cluster-proxy", &json!({ "spec": {} }));
                 } else {
                     self.ocm.delete(kind, namespace, "cluster-proxy");
                 }
@@ -172,7 +148,7 @@ impl Others {
                 };
                 let certificate = CERTIFICATES[usize::from(variant) % CERTIFICATES.len()];
                 let body = json!({ "stringData": { "tls.crt": certificate } });
-                self.ocm.create("secrets", "Secret", namespace, name, &body);
+                self.ocm.create("secrets", namespace, name, &body);
                 self.ocm.patch("secrets", namespace, name, &body);
                 let world = self.world.clone();
                 tokio::spawn(async move {

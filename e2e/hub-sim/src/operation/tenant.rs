@@ -3,10 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Others, ProfileTenant, RoleBindingTenant, SecretTenant};
-use crate::hub::{
-    COPIES_ROLE, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, condition, path,
-};
-use crate::model::Request;
+use crate::hub::{COPIES_ROLE, COPY_ANNOTATIONS, COPY_LABEL, MANAGER, MANAGER_LABEL, condition};
 
 impl Others {
     pub(super) fn profile(&self, namespace: &str, cluster: &str, what: ProfileTenant) {
@@ -28,10 +25,10 @@ impl Others {
             P::Hold => patch(json!({ "metadata": { "finalizers": ["example.com/hold"] } })),
             P::Release => patch(json!({ "metadata": { "finalizers": null } })),
             P::CreateOurs => {
-                self.tenant.create(kind, "ClusterProfile", namespace, cluster, &of(MANAGER));
+                self.tenant.create(kind, namespace, cluster, &of(MANAGER));
             }
             P::CreateForeign => {
-                self.tenant.create(kind, "ClusterProfile", namespace, cluster, &of("someone"));
+                self.tenant.create(kind, namespace, cluster, &of("someone"));
             }
             P::WipeStatus => {
                 let status = json!({ "version": null, "properties": null, "conditions": null, "accessProviders": null });
@@ -78,7 +75,7 @@ impl Others {
             S::Release => patch(json!({ "metadata": { "finalizers": null } })),
             S::CreateForeign => {
                 let body = json!({ "stringData": { "password": "mine" } });
-                self.tenant.create(kind, "Secret", namespace, &name, &body);
+                self.tenant.create(kind, namespace, &name, &body);
             }
             S::Disown => {
                 let blank = json!({ "metadata": { "labels": null, "annotations": null, "ownerReferences": null, "managedFields": [{}] } });
@@ -87,15 +84,13 @@ impl Others {
             S::Forge => {
                 let [by_cluster, by_account, by_uid] = COPY_ANNOTATIONS;
                 let body = json!({
-                    "apiVersion": "v1", "kind": "Secret",
                     "metadata": {
-                        "name": name,
                         "labels": { COPY_LABEL: name },
                         "annotations": { by_cluster: cluster, by_account: account, by_uid: "x", "replicate": "everywhere" },
                     },
                     "stringData": { "mine": "x" },
                 });
-                let mut request = Request::new("POST", &path(kind, namespace, "")).with(&body);
+                let mut request = self.world.lock().server.creation(kind, namespace, &name, &body);
                 request
                     .query
                     .insert("fieldManager".to_owned(), "hub-addons-credential-syncer".to_owned());
