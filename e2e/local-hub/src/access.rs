@@ -12,9 +12,8 @@ use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::certificates::Authority;
 use crate::users::Users;
-use crate::{HubError, random, users};
+use crate::{HubError, ServingAuthority, random, users};
 
 /// The API server's address and authority, and its users.
 #[derive(Clone, Debug)]
@@ -28,10 +27,10 @@ pub(crate) struct Access {
 
 impl Access {
     /// That of a hub, whose port is set later.
-    pub(crate) fn to_hub(authority: &Authority, users: Users) -> Self {
+    pub(crate) fn to_hub(authority: &ServingAuthority, users: Users) -> Self {
         let mut config = Config::new(Uri::from_static("https://127.0.0.1"));
-        config.root_cert = Some(vec![authority.der.clone()]);
-        Self { config: Box::new(config), ca_pem: authority.pem.clone(), users }
+        config.root_cert = Some(vec![authority.ca_der()]);
+        Self { config: Box::new(config), ca_pem: authority.ca_pem(), users }
     }
 
     pub(crate) fn url(&self) -> String {

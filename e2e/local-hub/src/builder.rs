@@ -6,16 +6,16 @@ use std::time::Duration;
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use kube::{Api, Client};
+use rcgen::KeyPair;
 
 use crate::access::{Access, kubeconfig_path, write_private};
 use crate::capacity::{self, HubPlace};
-use crate::certificates::Certificates;
 use crate::crds::{CrdSet, Flavour};
 use crate::eventually::{Outcome, try_eventually};
 use crate::supervisor::{Program, Supervised};
 use crate::template::Template;
 use crate::users::{self, Users};
-use crate::{HubError, LocalHub, crds, grants, ports, programs, random};
+use crate::{HubError, LocalHub, ServingAuthority, crds, grants, ports, programs, random};
 
 /// A hub takes 3 seconds on an idle machine; this one may be compiling.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -105,13 +105,19 @@ impl HubBuilder {
         }
         // Before anything secret is written: its supervisor removes the directory, however this process ends.
         let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;
-        let certificates = Certificates::generate()?;
+        // Each hub has its own authority: a client of one hub that finds another at its port rejects it.
+        let authority = ServingAuthority::new("local-hub")?;
+        // The last two are its names in Pods.
+        let names = ["127.0.0.1", "localhost", "10.0.0.1", "kubernetes.default.svc"];
+        let serving = authority.issue(names)?;
+        // Kubernetes cannot derive the public key from the other file, which is PKCS #8.
+        let account_key = KeyPair::generate()?;
         for (file, contents) in [
-            (programs::AUTHORITY, certificates.authority.pem.as_str()),
-            (programs::SERVING_CERTIFICATE, certificates.serving.tls_crt()),
-            (programs::SERVING_KEY, certificates.serving.tls_key()),
-            (programs::SERVICE_ACCOUNT_KEY, &certificates.service_account_key),
-            (programs::SERVICE_ACCOUNT_PUBLIC_KEY, &certificates.service_account_public_key),
+            (programs::AUTHORITY, &*authority.ca_pem()),
+            (programs::SERVING_CERTIFICATE, serving.tls_crt()),
+            (programs::SERVING_KEY, serving.tls_key()),
+            (programs::SERVICE_ACCOUNT_KEY, &account_key.serialize_pem()),
+            (programs::SERVICE_ACCOUNT_PUBLIC_KEY, &account_key.public_key_pem()),
             (programs::TOKENS, &users.token_file()),
             (programs::AUDIT_POLICY, programs::AUDIT_POLICY_YAML),
         ] {
@@ -121,7 +127,7 @@ impl HubBuilder {
             write_private(&directory.join(programs::EGRESS), programs::EGRESS_YAML)?;
         }
         keep_audit_log(&directory)?;
-        let access = Access::to_hub(&certificates.authority, users);
+        let access = Access::to_hub(&authority, users);
         let (access, api_server) = tokio::select! {
             biased;
             death = etcd.death() => return Err(death),

@@ -61,7 +61,6 @@ pub mod agent;
 mod audit;
 mod builder;
 mod capacity;
-mod certificates;
 mod cluster;
 pub mod crds;
 mod error;
