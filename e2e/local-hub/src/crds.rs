@@ -5,7 +5,7 @@
 //! are used, which its own tests compare with upstream's.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use futures::future::try_join_all;
@@ -29,17 +29,6 @@ const ATOMIC: &str = "ocm-clusterprofile";
 const V1ALPHA2: &str = "cluster-inventory-api-v0.2";
 
 const CLUSTER_PROFILE: &str = "clusterprofiles.multicluster.x-k8s.io";
-
-/// Open Cluster Management's kinds that our controllers use.
-const OCM_CRDS: [&str; 7] = [
-    "managedclusters.cluster.open-cluster-management.io",
-    "managedclustersets.cluster.open-cluster-management.io",
-    "managedclustersetbindings.cluster.open-cluster-management.io",
-    "managedclusteraddons.addon.open-cluster-management.io",
-    "managedproxyconfigurations.proxy.open-cluster-management.io",
-    "managedserviceaccounts.authentication.open-cluster-management.io",
-    "manifestworks.work.open-cluster-management.io",
-];
 
 /// This project's own kind.
 const CLUSTER_ACCESS: &str = "clusteraccesses.access.open-cluster-management.io";
@@ -81,11 +70,13 @@ impl CrdSet {
 
 /// The CRDs of a hub: Open Cluster Management's, and ClusterProfile in the given flavour.
 pub fn all(flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
-    if let Some(directory) = upstream() {
-        return all_in(&directory, flavour);
+    let mut crds = serde_saphyr::from_multiple(&hub_api::crds::all(flavour))
+        .map_err(|error| HubError::Failed(error.to_string()))?;
+    // If the directory is configured but does not exist, there is no fallback.
+    if let Some(directory) = std::env::var_os(VARIABLE) {
+        replace_by_upstream(&mut crds, Path::new(&directory), flavour)?;
     }
-    serde_saphyr::from_multiple(&hub_api::crds::all(flavour))
-        .map_err(|error| HubError::Failed(error.to_string()))
+    Ok(crds)
 }
 
 /// The CRD with this name among [`all`].
@@ -107,38 +98,33 @@ fn name_of(crd: &CustomResourceDefinition) -> &str {
     crd.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// If the directory is configured but does not exist, there is no fallback.
-fn upstream() -> Option<PathBuf> {
-    std::env::var_os(VARIABLE).map(PathBuf::from)
-}
-
-fn all_in(directory: &Path, flavour: Flavour) -> Result<Vec<CustomResourceDefinition>, HubError> {
-    let profiles = match flavour {
+/// Replaces CRDs by those of the same names in the directory of upstream's manifests.
+fn replace_by_upstream(
+    crds: &mut [CustomResourceDefinition],
+    directory: &Path,
+    flavour: Flavour,
+) -> Result<(), HubError> {
+    let profiles = directory.join(match flavour {
         Flavour::Map => MAP,
         Flavour::Atomic => ATOMIC,
         Flavour::V1alpha2 => V1ALPHA2,
-    };
+    });
+    // No release has v1alpha2 yet.
+    let has_profiles = flavour != Flavour::V1alpha2 || profiles.exists();
     let mut found = read(&directory.join(OCM))?;
-    let profiles = directory.join(profiles);
-    if flavour == Flavour::V1alpha2 && !profiles.exists() {
-        // No release has it yet.
-        found.extend(named_crd(hub_api::crds::cluster_profile(flavour)));
-    } else {
+    if has_profiles {
         found.extend(read(&profiles)?);
     }
-    found.extend(named_crd(hub_api::crds::CLUSTER_ACCESS));
-    OCM_CRDS
-        .into_iter()
-        .chain([CLUSTER_PROFILE, CLUSTER_ACCESS])
-        .map(|name| {
-            found.remove(name).ok_or_else(|| {
-                HubError::Failed(format!(
-                    "unknown CRD {name:?}; known are those in {}",
-                    directory.display()
-                ))
-            })
-        })
-        .collect()
+    for crd in crds {
+        let name = name_of(crd);
+        if let Some(upstream) = found.remove(name) {
+            *crd = upstream;
+        } else if name != CLUSTER_ACCESS && (has_profiles || name != CLUSTER_PROFILE) {
+            let directory = directory.display();
+            return Err(HubError::Failed(format!("CRD {name:?} is not in {directory}")));
+        }
+    }
+    Ok(())
 }
 
 /// The CRDs in a directory's files, one per file, by name.
