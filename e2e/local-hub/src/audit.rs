@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::access::Access;
 use crate::eventually::try_eventually;
@@ -113,11 +112,11 @@ impl<'hub> AuditLog<'hub> {
         log.truncate(usize::try_from(to.0.saturating_sub(from.0)).unwrap_or(usize::MAX));
         let mut requests = Vec::new();
         for line in log.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            let event: Event = serde_json::from_slice(line).map_err(|error| {
+            let request = serde_json::from_slice(line).and_then(|event| request_of(&event));
+            requests.extend(request.map_err(|error| {
                 let line = String::from_utf8_lossy(line);
                 HubError::Failed(format!("cannot read the audit log: {error} in {line}"))
-            })?;
-            requests.extend(event.into_request());
+            })?);
         }
         Ok(Requests::new(requests))
     }
@@ -127,87 +126,35 @@ fn contains(line: &[u8], needle: &[u8]) -> bool {
     line.windows(needle.len()).any(|window| window == needle)
 }
 
-/// A line of the log: <https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/>.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Event {
-    stage: Stage,
-    #[serde(rename = "requestURI")]
-    request_uri: String,
-    verb: String,
-    #[serde(default)]
-    user: EventUser,
-    #[serde(default)]
-    user_agent: String,
-    #[serde(default)]
-    object_ref: ObjectRef,
-    #[serde(default)]
-    response_status: ResponseStatus,
-    stage_timestamp: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-enum Stage {
-    RequestReceived,
-    ResponseStarted,
-    ResponseComplete,
-    Panic,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct EventUser {
-    #[serde(default)]
-    username: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ObjectRef {
-    #[serde(default)]
-    api_group: String,
-    #[serde(default)]
-    resource: String,
-    #[serde(default)]
-    subresource: String,
-    #[serde(default)]
-    namespace: String,
-    #[serde(default)]
-    name: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct ResponseStatus {
-    #[serde(default)]
-    code: u16,
-}
-
-impl Event {
-    /// The request, if this is the event by which it is counted: each has exactly one.
-    fn into_request(self) -> Option<AuditRequest> {
-        let counts = match self.stage {
-            Stage::RequestReceived => false,
-            // A watch is counted when it starts, not when it ends. An unauthenticated request has this event and no
-            // other.
-            Stage::ResponseStarted => self.verb == "watch" || self.user.username.is_empty(),
-            // A panic takes the place of completion: a handler gave up, because the client is gone or the server
-            // failed.
-            Stage::ResponseComplete | Stage::Panic => self.verb != "watch",
-        };
-        if !counts || self.user.username == users::HARNESS {
-            return None;
-        }
-        Some(AuditRequest {
-            user: self.user.username,
-            verb: self.verb,
-            group: self.object_ref.api_group,
-            resource: self.object_ref.resource,
-            subresource: self.object_ref.subresource,
-            namespace: self.object_ref.namespace,
-            name: self.object_ref.name,
-            code: if self.stage == Stage::Panic { 500 } else { self.response_status.code },
-            uri: self.request_uri,
-            user_agent: self.user_agent,
-            timestamp: self.stage_timestamp,
-        })
+/// The request of an event, <https://kubernetes.io/docs/reference/config-api/apiserver-audit.v1/>, if this is the one
+/// by which it is counted: each has exactly one.
+fn request_of(event: &Value) -> Result<Option<AuditRequest>, serde_json::Error> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (user, verb) = (text(&event["user"]["username"]), text(&event["verb"]));
+    let stage = event["stage"].as_str().unwrap_or_default();
+    let counts = match stage {
+        // A watch is counted when it starts, not when it ends. An unauthenticated request has this event and no other.
+        "ResponseStarted" => verb == "watch" || user.is_empty(),
+        // A panic takes the place of completion: a handler gave up, because the client is gone or the server failed.
+        "ResponseComplete" | "Panic" => verb != "watch",
+        _ => false,
+    };
+    if !counts || user == users::HARNESS {
+        return Ok(None);
     }
+    let object = &event["objectRef"];
+    let code = event["responseStatus"]["code"].as_u64().and_then(|code| code.try_into().ok());
+    Ok(Some(AuditRequest {
+        user,
+        verb,
+        group: text(&object["apiGroup"]),
+        resource: text(&object["resource"]),
+        subresource: text(&object["subresource"]),
+        namespace: text(&object["namespace"]),
+        name: text(&object["name"]),
+        code: if stage == "Panic" { 500 } else { code.unwrap_or_default() },
+        uri: text(&event["requestURI"]),
+        user_agent: text(&event["userAgent"]),
+        timestamp: serde_json::from_value(event["stageTimestamp"].clone())?,
+    }))
 }
