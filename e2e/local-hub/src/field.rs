@@ -9,7 +9,6 @@ mod deployments;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -20,7 +19,8 @@ use tokio::process::Command;
 
 use crate::access::{config_from, kubeconfig_path};
 use crate::ocm::Object;
-use crate::{ADMIN, HubError, crds, programs};
+use crate::programs::{self, output_of};
+use crate::{ADMIN, HubError, crds};
 
 pub use self::addon::{AGENT_GROUP, AGENT_USER, Addon};
 pub use self::cluster_proxy::{ClusterProxy, HOME, install_chart};
@@ -46,24 +46,8 @@ async fn go_program(arguments: &[&str]) -> Result<PathBuf, HubError> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/go-program.sh");
     let mut command = Command::new(script);
     command.args(arguments);
-    output_of(command, &format!("run hack/go-program.sh {}", arguments.join(" ")))
-        .await
-        .map(PathBuf::from)
-}
-
-/// Runs a command until it ends, and returns the first line of what it prints.
-async fn output_of(mut command: Command, doing: &str) -> Result<String, HubError> {
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
-    let output = output.map_err(|source| HubError::io(doing, source))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    if output.status.success() {
-        return Ok(text(&output.stdout).lines().next().unwrap_or_default().to_owned());
-    }
-    Err(HubError::Failed(format!(
-        "cannot {doing}: {}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    )))
+    let doing = format!("run hack/go-program.sh {}", arguments.join(" "));
+    output_of(&mut command, &doing).await.map(PathBuf::from)
 }
 
 /// Installs the CRDs in a directory of a program's module whose names are wanted and which the hub does not have.
@@ -158,7 +142,7 @@ impl Site {
             .arg(file)
             .env("KUBECONFIG", self.kubeconfig())
             .env("KUBECACHEDIR", self.directory.join("kubectl-cache"));
-        output_of(command, &format!("{verb} the manifests of an addon")).await.map(drop)
+        output_of(&mut command, &format!("{verb} the manifests of an addon")).await.map(drop)
     }
 
     /// A kubeconfig with which a user of this hub reaches it from the Pods of a cluster.

@@ -93,22 +93,22 @@ pub(crate) async fn directory() -> Result<&'static Path, HubError> {
 
 async fn find() -> Result<PathBuf, HubError> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/control-plane.sh");
-    let output = Command::new(&script)
-        .stdin(Stdio::null())
-        // So that the reason for the delay is visible.
-        .stderr(Stdio::inherit())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(|error| HubError::Failed(format!("{}: {error}", script.display())))?;
-    if !output.status.success() {
-        let script = script.display();
-        return Err(HubError::Failed(format!(
-            "{script} failed, {}; see its output above",
-            output.status
-        )));
+    output_of(&mut Command::new(script), "run hack/control-plane.sh").await.map(PathBuf::from)
+}
+
+/// Runs a command until it ends, and returns the first line of what it prints.
+pub(crate) async fn output_of(command: &mut Command, doing: &str) -> Result<String, HubError> {
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output().await;
+    let output = output.map_err(|source| HubError::io(doing, source))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        return Ok(text(&output.stdout).lines().next().unwrap_or_default().to_owned());
     }
-    Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()))
+    Err(HubError::Failed(format!(
+        "cannot {doing}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    )))
 }
 
 /// The first program of a hub to start, and the last to stop.

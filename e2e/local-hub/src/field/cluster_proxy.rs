@@ -13,10 +13,9 @@ use serde_json::json;
 use tokio::process::Command;
 
 use super::deployments::{restart, running};
-use super::{
-    HUB, PATIENCE, STREAMS, Site, image, install_crds, output_of, program, reference, source,
-};
+use super::{HUB, PATIENCE, STREAMS, Site, image, install_crds, program, reference, source};
 use crate::ocm::Object;
+use crate::programs::output_of;
 use crate::{HubError, Pods, Relay, Service, try_eventually};
 
 /// The namespace of cluster-proxy on a hub.
@@ -70,7 +69,7 @@ pub async fn install_chart(hub: &Path) -> Result<(), HubError> {
         .env("HELM_DATA_HOME", home.join("data"))
         .env("KUBECONFIG", Site::at(hub).await?.kubeconfig())
         .env_remove("HELM_NAMESPACE");
-    output_of(helm, "install the chart of cluster-proxy").await.map(drop)
+    output_of(&mut helm, "install the chart of cluster-proxy").await.map(drop)
 }
 
 impl ClusterProxy {

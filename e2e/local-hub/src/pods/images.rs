@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::HubError;
+use crate::programs::output_of;
 
 /// An image to be imported.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ pub(crate) async fn archive(
         "--arch",
         architecture(),
     ]);
-    run(command.args(files), &path).await?;
+    output_of(command.args(files), &format!("use {}", path.display())).await?;
     let named = named(&image.reference, &archive, to).await;
     std::fs::remove_file(archive).map_err(failed)?;
     named
@@ -85,15 +86,7 @@ async fn tar(what: &str, archive: &Path, directory: &Path) -> Result<(), HubErro
     if what == "--create" {
         tar.arg(".");
     }
-    run(&mut tar, archive).await
-}
-
-async fn run(command: &mut Command, image: &Path) -> Result<(), HubError> {
-    let output = command.kill_on_drop(true).output().await;
-    let output =
-        output.map_err(|source| HubError::io(format!("use {}", image.display()), source))?;
-    let reason = || String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if output.status.success() { Ok(()) } else { Err(wrong(image, &reason())) }
+    output_of(&mut tar, &format!("use {}", archive.display())).await.map(drop)
 }
 
 fn wrong(path: &Path, reason: &str) -> HubError {

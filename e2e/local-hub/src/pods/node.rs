@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use jiff::{Timestamp, Unit};
@@ -19,6 +18,7 @@ use super::images::{self, Given};
 use super::network::{Network, Relay};
 use crate::access::write_private;
 use crate::eventually::try_eventually;
+use crate::programs::output_of;
 use crate::supervisor::{Program, Supervised};
 use crate::{HubError, users};
 
@@ -134,26 +134,7 @@ pub(crate) struct Node {
 
 /// Whether this machine can run a node.
 pub(crate) async fn can_run() -> Result<(), HubError> {
-    script(&["--can"])
-        .await
-        .map(drop)
-        .map_err(|why| HubError::Failed(format!("Pods cannot run here: {why}")))
-}
-
-/// Runs `hack/node.sh`; the error is its last line.
-async fn script(arguments: &[&str]) -> Result<PathBuf, String> {
-    let output = Command::new(BUILD)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output()
-        .await
-        .map_err(|error| format!("{BUILD}: {error}"))?;
-    if output.status.success() {
-        return Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim_end()));
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(said.lines().last().unwrap_or_default().trim_start_matches("node: ").to_owned())
+    output_of(Command::new(BUILD).arg("--can"), "run Pods here").await.map(drop)
 }
 
 /// The directory of the programs. The first call of a process may build them, which takes minutes.
@@ -161,7 +142,7 @@ pub(crate) async fn programs() -> Result<&'static Path, HubError> {
     static DIRECTORY: OnceCell<PathBuf> = OnceCell::const_new();
     let find = async || {
         can_run().await?;
-        script(&[]).await.map_err(HubError::Failed)
+        output_of(&mut Command::new(BUILD), "run hack/node.sh").await.map(PathBuf::from)
     };
     DIRECTORY.get_or_try_init(find).await.map(PathBuf::as_path)
 }
