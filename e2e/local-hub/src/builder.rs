@@ -12,7 +12,7 @@ use crate::access::{Access, kubeconfig_path, write_private};
 use crate::capacity::{self, HubPlace};
 use crate::crds::{CrdSet, Flavour};
 use crate::eventually::{Outcome, try_eventually};
-use crate::supervisor::{Program, Supervised};
+use crate::supervisor::{Program, Running};
 use crate::template::Template;
 use crate::users::{self, Users};
 use crate::{HubError, LocalHub, ServingAuthority, crds, grants, ports, programs, random};
@@ -104,7 +104,7 @@ impl HubBuilder {
             return Err(error);
         }
         // Before anything secret is written: its supervisor removes the directory, however this process ends.
-        let etcd = Supervised::start(&directory, &programs::etcd(bin)).await?;
+        let etcd = Running::start(&directory, &programs::etcd(bin)).await?;
         // Each hub has its own authority: a client of one hub that finds another at its port rejects it.
         let authority = ServingAuthority::new("local-hub")?;
         // The last two are its names in Pods.
@@ -207,7 +207,7 @@ async fn start_somewhere(
     directory: &Path,
     bin: &Path,
     mut access: Access,
-) -> Result<(Access, Supervised), HubError> {
+) -> Result<(Access, Running), HubError> {
     for _ in 1..PORTS {
         access.set_port(ports::pick()?)?;
         match start_api_server(directory, bin, &access).await {
@@ -224,7 +224,7 @@ pub(crate) async fn start_api_server(
     directory: &Path,
     bin: &Path,
     access: &Access,
-) -> Result<Supervised, HubError> {
+) -> Result<Running, HubError> {
     let has_nodes = directory.join(programs::EGRESS).exists();
     let program = programs::api_server(bin, access.port(), has_nodes);
     let harness = access.harness()?;
@@ -244,7 +244,7 @@ async fn start_controllers(
     directory: &Path,
     program: &Program,
     harness: &Client,
-) -> Result<Supervised, HubError> {
+) -> Result<Running, HubError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(harness.clone(), "default");
     let config_maps: Api<ConfigMap> = Api::namespaced(harness.clone(), "default");
     start(directory, program, async || {
@@ -259,20 +259,17 @@ async fn start<F: Future<Output: Outcome>>(
     directory: &Path,
     program: &Program,
     ready: impl FnMut() -> F,
-) -> Result<Supervised, HubError> {
-    let running = Supervised::start(directory, program).await?;
+) -> Result<Running, HubError> {
+    let running = Running::start(directory, program).await?;
     tokio::select! {
         biased;
         death = running.death() => Err(death),
         outcome = try_eventually("it is ready", PATIENCE, ready) => match outcome {
             Ok(_) => Ok(running),
-            Err(timed_out) => Err(HubError::NotReady {
-                program: program.name,
-                what: "become ready".to_owned(),
-                within: PATIENCE,
-                last: timed_out.last,
-                log: running.log_tail(),
-            }),
+            Err(timed_out) => {
+                let log = running.log_tail();
+                Err(HubError::Failed(format!("{}: {timed_out}; {log}", program.name)))
+            }
         },
     }
 }

@@ -3,7 +3,6 @@
 use std::error::Error as _;
 use std::fmt;
 use std::io;
-use std::time::Duration;
 
 pub use crate::supervisor::LogTail;
 
@@ -33,21 +32,6 @@ pub enum HubError {
         program: &'static str,
         /// Its exit status; `None` if even its supervisor is gone.
         status: Option<i32>,
-        /// The end of its log.
-        log: LogTail,
-    },
-
-    /// A program of the hub runs, but did not become ready in time.
-    #[error("{program} did not {what} within {within:?} (last: {last}); {log}")]
-    NotReady {
-        /// Its name.
-        program: &'static str,
-        /// What it did not do.
-        what: String,
-        /// The timeout.
-        within: Duration,
-        /// The result of the last attempt.
-        last: String,
         /// The end of its log.
         log: LogTail,
     },

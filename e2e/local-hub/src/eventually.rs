@@ -71,7 +71,7 @@ where
 pub struct TimedOut {
     what: String,
     within: Duration,
-    pub(crate) last: String,
+    last: String,
 }
 
 /// The result of a check.

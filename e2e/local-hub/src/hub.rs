@@ -1,5 +1,6 @@
 //! A running hub.
 
+use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use crate::audit::{AuditLog, Journal};
 use crate::builder::{self, HubBuilder};
 use crate::capacity::HubPlace;
 use crate::cluster::Cluster;
-use crate::supervisor::Supervised;
+use crate::supervisor::{Program, Running};
 use crate::template::Data;
 use crate::{Flavour, HubError, crds, programs};
 
@@ -25,9 +26,9 @@ pub struct LocalHub {
     flavour: Flavour,
     journal: Journal,
     // Dropped in this order: clients before servers, and the place when nothing runs any more.
-    controller_manager: Mutex<Option<Supervised>>,
-    api_server: Mutex<Option<Supervised>>,
-    etcd: Mutex<Option<Supervised>>,
+    controller_manager: Mutex<Option<Running>>,
+    api_server: Mutex<Option<Running>>,
+    etcd: Mutex<Option<Running>>,
     place: Mutex<Option<HubPlace>>,
 }
 
@@ -56,7 +57,7 @@ impl LocalHub {
         directory: PathBuf,
         bin: &Path,
         flavour: Flavour,
-        (api_server, controller_manager, etcd): (Supervised, Option<Supervised>, Supervised),
+        (api_server, controller_manager, etcd): (Running, Option<Running>, Running),
         place: HubPlace,
     ) -> Self {
         Self {
@@ -103,6 +104,25 @@ impl LocalHub {
         }
     }
 
+    /// Starts a program in the hub's directory, which cannot outlive this process, like those of the hub. `name` is the
+    /// name of its log there, and must be unique among running programs.
+    pub async fn run<A: Into<OsString>>(
+        &self,
+        name: &'static str,
+        executable: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<Running, HubError> {
+        let program = Program::new(name, executable, arguments);
+        let log = self.directory().join(&program.log);
+        // Removes the log of an earlier program with this name.
+        if let Err(source) = std::fs::remove_file(&log)
+            && source.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(HubError::io(format!("remove {}", log.display()), source));
+        }
+        Running::start(self.directory(), &program).await
+    }
+
     /// Kills the API server: connections break, new ones are refused. No effect if it is not running.
     pub async fn stop_api_server(&self) -> Result<(), HubError> {
         match self.api_server.lock().await.take() {
@@ -142,7 +162,7 @@ impl LocalHub {
         std::fs::remove_dir_all(self.directory().join(programs::ETCD_DATA))
             .map_err(|source| HubError::io("remove etcd's data", source))?;
         snapshot.0.write(self.directory())?;
-        *etcd = Some(Supervised::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
+        *etcd = Some(Running::start(self.directory(), &programs::etcd(self.bin_dir())).await?);
         self.start_api_server().await
     }
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use crate::eventually::try_eventually;
-use crate::running::{Running, log_of};
-use crate::supervisor::Program;
+use crate::supervisor::{Program, Running, log_of};
 use crate::{Cluster, HubError, random};
 
 /// A shell script that redirects a program's standard output to a file, so that the supervisor's log contains only
@@ -70,12 +69,9 @@ impl Kubectl {
         command.extend([output.clone().into(), self.program.clone().into()]);
         command.extend(arguments.iter().map(OsString::from));
         let program = Program {
-            name: "kubectl",
             log: format!("{name}.log"),
-            executable: "sh".into(),
-            arguments: command,
             environment: self.environment.clone(),
-            owns_directory: false,
+            ..Program::new("kubectl", "sh", command)
         };
         let running = Running::start(&self.directory, &program).await?;
         Ok(RunningKubectl { running, output, read: 0 })
@@ -112,7 +108,7 @@ impl RunningKubectl {
         let found = tokio::select! {
             biased;
             // Its last output counts, too.
-            death = self.running.supervised.death() => look().ok_or(death)?,
+            death = self.running.death() => look().ok_or(death)?,
             found = try_eventually(&what, within, async || look()) => found?,
         };
         self.read = found.0 + 1;

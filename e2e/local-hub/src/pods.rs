@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use self::images::Given;
 use self::network::{Network, Networks, pass_on, serve_egress};
 use self::node::{Configuration, Node};
-use crate::supervisor::Supervised;
+use crate::supervisor::Running;
 use crate::{HubError, LocalHub, access, field, ports, programs, random, users};
 
 /// Configures nodes: see [`Pods::on`].
@@ -167,7 +167,7 @@ pub struct Pods {
     thread: Option<JoinHandle<()>>,
     nodes: Mutex<BTreeMap<String, Node>>,
     /// Owns the directory.
-    _scheduler: Supervised,
+    _scheduler: Running,
 }
 
 impl Pods {

@@ -1,7 +1,6 @@
 //! The programs of the control plane: their paths and arguments.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -113,9 +112,9 @@ pub(crate) async fn output_of(command: &mut Command, doing: &str) -> Result<Stri
 
 /// The first program of a hub to start, and the last to stop.
 pub(crate) fn etcd(directory: &Path) -> Program {
-    let etcd = program(
-        directory,
+    let etcd = Program::new(
         "etcd",
+        directory.join("etcd"),
         [
             "--name=hub".to_owned(),
             format!("--data-dir={ETCD_DATA}"),
@@ -133,9 +132,9 @@ pub(crate) fn etcd(directory: &Path) -> Program {
 }
 
 pub(crate) fn api_server(directory: &Path, port: u16, has_nodes: bool) -> Program {
-    let api_server = program(
-        directory,
+    let api_server = Program::new(
         "kube-apiserver",
+        directory.join("kube-apiserver"),
         [
             format!("--etcd-servers=unix://{ETCD_CLIENTS}"),
             "--bind-address=127.0.0.1".to_owned(),
@@ -184,9 +183,9 @@ pub(crate) fn controller_manager(
     controllers: &BTreeSet<&'static str>,
 ) -> Program {
     let controllers = controllers.iter().copied().collect::<Vec<_>>().join(",");
-    program(
-        directory,
+    Program::new(
         "kube-controller-manager",
+        directory.join("kube-controller-manager"),
         [
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--service-account-private-key-file={SERVICE_ACCOUNT_KEY}"),
@@ -201,19 +200,4 @@ pub(crate) fn controller_manager(
             "--node-monitor-grace-period=12s".to_owned(),
         ],
     )
-}
-
-fn program<const N: usize>(
-    directory: &Path,
-    name: &'static str,
-    arguments: [String; N],
-) -> Program {
-    Program {
-        name,
-        log: format!("{name}.log"),
-        executable: directory.join(name),
-        arguments: arguments.map(OsString::from).to_vec(),
-        environment: Vec::new(),
-        owns_directory: false,
-    }
 }

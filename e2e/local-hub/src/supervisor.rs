@@ -38,6 +38,24 @@ pub(crate) struct Program {
     pub(crate) owns_directory: bool,
 }
 
+impl Program {
+    /// A program whose log has its name.
+    pub(crate) fn new<A: Into<OsString>>(
+        name: &'static str,
+        executable: impl Into<PathBuf>,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        Self {
+            name,
+            log: format!("{name}.log"),
+            executable: executable.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            environment: Vec::new(),
+            owns_directory: false,
+        }
+    }
+}
+
 /// What the script has reported so far.
 #[derive(Clone, Debug, Default)]
 struct Report {
@@ -48,9 +66,9 @@ struct Report {
     silent: bool,
 }
 
-/// A running program. Dropping it kills it and waits for its end.
+/// A running program of a hub, or beside it. Dropping it kills it and waits for its end.
 #[derive(Debug)]
-pub(crate) struct Supervised {
+pub struct Running {
     name: &'static str,
     log: PathBuf,
     pid: u32,
@@ -61,7 +79,7 @@ pub(crate) struct Supervised {
     report: watch::Receiver<Report>,
 }
 
-impl Supervised {
+impl Running {
     /// Starts a program in the hub's directory, which is created if needed.
     pub(crate) async fn start(directory: &Path, program: &Program) -> Result<Self, HubError> {
         let name = program.name;
@@ -103,24 +121,25 @@ impl Supervised {
 
     /// Creates a directory, which will contain credentials: it is removed, however this process ends.
     pub(crate) async fn hold(directory: &Path) -> Result<Self, HubError> {
-        let program = Program {
-            name: "the process that holds a directory",
-            log: "supervised.log".to_owned(),
-            executable: "sleep".into(),
-            arguments: vec!["infinity".into()],
-            environment: Vec::new(),
-            owns_directory: true,
-        };
-        Self::start(directory, &program).await
+        let sleep = Program::new("directory-holder", "sleep", ["infinity"]);
+        Self::start(directory, &Program { owns_directory: true, ..sleep }).await
     }
 
     /// The program's process id.
-    pub(crate) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until the program ends; returns `None` if its exit status is unknown.
-    pub(crate) async fn exit_status(&self) -> Option<i32> {
+    /// Its standard output and standard error.
+    #[must_use]
+    pub fn log(&self) -> String {
+        log_of(&self.log)
+    }
+
+    /// Waits until the program ends, and returns its exit status, or 128 plus the number of the signal that ended it;
+    /// `None` if that is unknown.
+    pub async fn exit_status(&self) -> Option<i32> {
         let mut report = self.report.clone();
         // An error means that the listener, and so the script, has ended.
         let _ = report.wait_for(|report| report.exited.is_some() || report.silent).await;
@@ -135,7 +154,7 @@ impl Supervised {
 
     /// The last lines of the program's output.
     pub(crate) fn log_tail(&self) -> LogTail {
-        LogTail::of(&self.log)
+        LogTail(end_of(&self.log(), LogTail::LINES))
     }
 
     /// Stops the program with SIGSTOP: it keeps its connections and does not respond.
@@ -165,8 +184,8 @@ impl Supervised {
         self.stop().await
     }
 
-    /// Sends the program a signal, which may end it before the script reports that it was sent.
-    pub(crate) async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
+    /// Sends the program a signal by its name, such as `TERM`, which may end it before the script reports that it was sent.
+    pub async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
         let (before, exited) = {
             let report = self.report.borrow();
             (report.signals_sent, report.exited)
@@ -199,13 +218,11 @@ impl Supervised {
             // The listener, and so the script, has ended.
             Ok(Err(_)) => self.report.borrow().clone(),
             Err(_) => {
-                return Err(HubError::NotReady {
-                    program: self.name,
-                    what: what.to_owned(),
-                    within: PATIENCE,
-                    last: "its supervisor did not answer".to_owned(),
-                    log: self.log_tail(),
-                });
+                return Err(HubError::Failed(format!(
+                    "{} did not {what} within {PATIENCE:?}, its supervisor did not answer; {}",
+                    self.name,
+                    self.log_tail()
+                )));
             }
         };
         told(&report).ok_or_else(|| self.ended(report.exited))
@@ -216,7 +233,7 @@ impl Supervised {
     }
 }
 
-impl Drop for Supervised {
+impl Drop for Running {
     fn drop(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         if !self.owns_directory {
@@ -271,11 +288,6 @@ pub struct LogTail(String);
 impl LogTail {
     const LINES: usize = 20;
 
-    fn of(log: &Path) -> Self {
-        let text = std::fs::read(log).unwrap_or_default();
-        Self(end_of(&String::from_utf8_lossy(&text), Self::LINES))
-    }
-
     /// Whether the end of the log contains a text.
     #[must_use]
     pub fn contains(&self, text: &str) -> bool {
@@ -290,6 +302,11 @@ impl std::fmt::Display for LogTail {
         }
         write!(f, "the end of its log:\n{}", self.0)
     }
+}
+
+/// What a program has written into a file until now.
+pub(crate) fn log_of(file: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(file).unwrap_or_default()).into_owned()
 }
 
 /// The last lines of a text.

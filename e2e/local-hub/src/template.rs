@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use crate::access::write_private;
-use crate::supervisor::Supervised;
+use crate::supervisor::Running;
 use crate::{CrdSet, Flavour, HubError, programs};
 
 /// etcd preallocates its write-ahead log, and never needs to read beyond this many zeros.
@@ -46,7 +46,7 @@ impl Template {
         key: Key,
         crds: Vec<CustomResourceDefinition>,
         directory: &Path,
-        etcd: &Supervised,
+        etcd: &Running,
     ) -> Result<(), HubError> {
         if Self::find(&key).is_some() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Template {
 
 impl Data {
     /// That of a running etcd.
-    pub(crate) async fn of(directory: &Path, etcd: &Supervised) -> Result<Self, HubError> {
+    pub(crate) async fn of(directory: &Path, etcd: &Running) -> Result<Self, HubError> {
         etcd.pause().await?;
         let mut files = Vec::new();
         let read = read(directory, Path::new(programs::ETCD_DATA), &mut files);

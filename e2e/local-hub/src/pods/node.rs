@@ -19,7 +19,7 @@ use super::network::{Network, Relay};
 use crate::access::write_private;
 use crate::eventually::try_eventually;
 use crate::programs::output_of;
-use crate::supervisor::{Program, Supervised};
+use crate::supervisor::{Program, Running};
 use crate::{HubError, users};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/pods/node.sh");
@@ -128,7 +128,7 @@ pub(crate) struct Configuration {
 pub(crate) struct Node {
     name: String,
     directory: PathBuf,
-    running: Supervised,
+    running: Running,
     pub(crate) network: Network,
 }
 
@@ -152,12 +152,12 @@ pub(crate) async fn start_scheduler(
     directory: &Path,
     programs: &Path,
     configuration: &Configuration,
-) -> Result<Supervised, HubError> {
-    let holder = Supervised::hold(directory).await?;
+) -> Result<Running, HubError> {
+    let holder = Running::hold(directory).await?;
     write_private(&directory.join("kubeconfig"), configuration.kubeconfig.to_string())?;
     let arguments = ["--kubeconfig=kubeconfig", "--leader-elect=false", "--secure-port=0"];
     let program = programs.join("kube-scheduler");
-    replace(holder, directory, "kube-scheduler", program, arguments.map(Into::into).into()).await
+    replace(holder, directory, "kube-scheduler", program, arguments).await
 }
 
 impl Node {
@@ -170,7 +170,7 @@ impl Node {
         configuration: &Configuration,
     ) -> Result<(Self, Vec<(TcpListener, SocketAddr)>), HubError> {
         let name = name(number);
-        let holder = Supervised::hold(directory).await?;
+        let holder = Running::hold(directory).await?;
         let failed = |source| HubError::io(format!("write {}", directory.display()), source);
         let archives = directory.join("images");
         for made in [&archives, &directory.join("cni")] {
@@ -222,7 +222,7 @@ impl Node {
                 .into();
         arguments.extend([programs.into(), cgroup.into(), name.clone().into()]);
         arguments.extend(addresses.map(|address| address.to_string().into()));
-        let running = replace(holder, directory, "the node", "unshare".into(), arguments).await?;
+        let running = replace(holder, directory, "node", "unshare".into(), arguments).await?;
         let network = Network::of(running.pid());
         let api_server =
             Relay { inside: (API_SERVER, API_SERVER_PORT), outside: configuration.api_server };
@@ -340,22 +340,15 @@ fn kubeconfig(with_all_permissions: &Value) -> Value {
 }
 
 /// Starts a program in a directory that another process holds, which it owns from then on.
-async fn replace(
-    holder: Supervised,
+async fn replace<A: Into<OsString>>(
+    holder: Running,
     directory: &Path,
     name: &'static str,
     executable: PathBuf,
-    arguments: Vec<OsString>,
-) -> Result<Supervised, HubError> {
-    let program = Program {
-        name,
-        log: "supervised.log".to_owned(),
-        executable,
-        arguments,
-        environment: Vec::new(),
-        owns_directory: true,
-    };
-    let running = Supervised::start(directory, &program).await?;
+    arguments: impl IntoIterator<Item = A>,
+) -> Result<Running, HubError> {
+    let program = Program { owns_directory: true, ..Program::new(name, executable, arguments) };
+    let running = Running::start(directory, &program).await?;
     holder.stop_and_keep_directory().await?;
     Ok(running)
 }
