@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fastrand::Rng;
-use hub_sim::model::Request;
+use hub_sim::model::{Request, Server};
 use serde_json::{Value, json};
 
-use super::sides::{Model, Real, Side};
+use super::sides::{Side, Sides};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// The index in [`KINDS`] of the only cluster-scoped kind.
@@ -97,7 +97,7 @@ fn graph(rng: &mut Rng, seed: u64) -> Vec<Node> {
 }
 
 /// The objects of a graph that exist, and whether each is being deleted.
-async fn left(side: &mut dyn Side, seed: u64) -> BTreeSet<(String, bool)> {
+async fn left(side: &mut Side, seed: u64) -> BTreeSet<(String, bool)> {
     let mut left = BTreeSet::new();
     for (api, plural, kind) in KINDS.into_iter().chain([("v1", "namespaces", "Namespace")]) {
         let (_, list) = side.send(&Request::new("GET", &format!("{}/{plural}", root(api)))).await;
@@ -114,7 +114,7 @@ async fn left(side: &mut dyn Side, seed: u64) -> BTreeSet<(String, bool)> {
     left
 }
 
-async fn build(side: &mut dyn Side, nodes: &[Node], seed: u64) {
+async fn build(side: &mut Side, nodes: &[Node], seed: u64) {
     for name in ["a", "b"] {
         let body = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": format!("g{seed}-{name}") } });
         let (code, answer) =
@@ -157,7 +157,7 @@ async fn build(side: &mut dyn Side, nodes: &[Node], seed: u64) {
 
 /// Sends the same requests to both servers, and returns the difference that remains when the real controllers have had
 /// their time.
-pub async fn compare(seed: u64, mut model: Model, mut real: Real) -> Option<String> {
+pub async fn compare(seed: u64, [mut model, mut real]: Sides) -> Option<String> {
     let mut rng = Rng::with_seed(seed);
     let nodes = graph(&mut rng, seed);
     let mut changes = Vec::new();
@@ -181,7 +181,7 @@ pub async fn compare(seed: u64, mut model: Model, mut real: Real) -> Option<Stri
         // The garbage collector may already have deleted the object, on one side or on both.
         model.send(change).await;
         real.send(change).await;
-        model.0.collect();
+        model.change_model(Server::collect);
     }
     let wanted = left(&mut model, seed).await;
     let begin = tokio::time::Instant::now();

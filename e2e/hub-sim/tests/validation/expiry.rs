@@ -1,14 +1,14 @@
 //! Compares what a client observes that continues from an earlier version: in a whole history, in one that etcd has
 //! compacted, and in one that is restored from a backup.
 
-use hub_sim::model::Request;
+use hub_sim::model::{Request, Server};
 use local_hub::LocalHub;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::requests::normal;
-use super::sides::{Model, Real, Side};
+use super::sides::{Side, Sides};
 
 const PROFILES: &str = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/default/clusterprofiles";
 
@@ -25,7 +25,7 @@ struct Position {
     version: String,
 }
 
-async fn begin(side: &mut dyn Side) -> Position {
+async fn begin(side: &mut Side) -> Position {
     for name in ["one", "two", "three", "four"] {
         let (code, answer) = side.send(&Request::new("POST", PROFILES).with(&profile(name))).await;
         assert_eq!(code, 201, "{answer}");
@@ -42,7 +42,7 @@ async fn begin(side: &mut dyn Side) -> Position {
 }
 
 /// The responses to requests that continue from a position.
-async fn continued(side: &mut dyn Side, position: &Position) -> Vec<String> {
+async fn continued(side: &mut Side, position: &Position) -> Vec<String> {
     let mut seen = Vec::new();
     for query in [
         format!("limit=2&continue={}", position.token),
@@ -81,7 +81,7 @@ async fn compact(hub: &LocalHub, revision: &str) {
 }
 
 /// Sends the same requests to both servers, and fails at the first difference.
-pub async fn compare(hub: &LocalHub, mut model: Model, mut real: Real) {
+pub async fn compare(hub: &LocalHub, [mut model, mut real]: Sides) {
     let (in_model, in_real) = (begin(&mut model).await, begin(&mut real).await);
     assert_eq!(
         continued(&mut model, &in_model).await,
@@ -93,16 +93,16 @@ pub async fn compare(hub: &LocalHub, mut model: Model, mut real: Real) {
     compact(hub, list["metadata"]["resourceVersion"].as_str().unwrap()).await;
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();
-    model.0.compact();
+    model.change_model(Server::compact);
     assert_eq!(
         continued(&mut model, &in_model).await,
         continued(&mut real, &in_real).await,
         "the history is compacted"
     );
 
-    let (backup, snapshot) = (model.0.backup(), hub.snapshot().await.unwrap());
+    let (backup, snapshot) = (model.change_model(|it| it.backup()), hub.snapshot().await.unwrap());
     let mut later = Vec::new();
-    for side in [&mut model as &mut dyn Side, &mut real] {
+    for side in [&mut model, &mut real] {
         for name in ["seven", "eight"] {
             side.send(&Request::new("POST", PROFILES).with(&profile(name))).await;
         }
@@ -112,9 +112,9 @@ pub async fn compare(hub: &LocalHub, mut model: Model, mut real: Real) {
         let version = version.parse::<u64>().unwrap() + 1000;
         later.push(Position { token: String::new(), version: version.to_string() });
     }
-    model.0.restore(&backup);
+    model.change_model(|it| it.restore(&backup));
     hub.restore(&snapshot).await.unwrap();
-    for (index, side) in [&mut model as &mut dyn Side, &mut real].into_iter().enumerate() {
+    for (index, side) in [&mut model, &mut real].into_iter().enumerate() {
         let watch = format!("{PROFILES}?watch=true&resourceVersion={}", later[index].version);
         assert_eq!(
             side.watch(&Request::new("GET", &watch), 0).await,

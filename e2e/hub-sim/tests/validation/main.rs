@@ -14,12 +14,11 @@ mod expiry;
 mod requests;
 mod sides;
 
-use hub_sim::model::Server;
 use local_hub::{Flavour, LocalHub};
 use serde_json::Value;
 
 use requests::Sequence;
-use sides::{Model, Real, Sides};
+use sides::Side;
 
 /// The number of sequences for each flavour, and of requests in each.
 const SEQUENCES: u64 = 48;
@@ -47,7 +46,7 @@ async fn compare(lists: Flavour) {
         let compared = (group..group + 8).map(|seed| {
             let (client, crds) = (client.clone(), crds.clone());
             tokio::spawn(async move {
-                let mut sides: Sides = [Box::new(Model(Server::new(crds))), Box::new(Real(client))];
+                let mut sides = [Side::model(crds), Side::Real(client)];
                 Sequence::random(seed, LENGTH).compare(&mut sides).await
             })
         });
@@ -81,8 +80,8 @@ async fn random_graphs_of_owners_and_finalizers_leave_the_same_objects() {
     let hub = LocalHub::builder().start().await.unwrap();
     let client = hub.client_as(local_hub::OCM).await.unwrap();
     let compared = (0..GRAPHS).map(|seed| {
-        let (model, real) = (Model(Server::new(crds(&hub))), Real(client.clone()));
-        tokio::spawn(collecting::compare(seed, model, real))
+        let sides = [Side::model(crds(&hub)), Side::Real(client.clone())];
+        tokio::spawn(collecting::compare(seed, sides))
     });
     let mut differences = Vec::new();
     for compared in compared.collect::<Vec<_>>() {
@@ -96,7 +95,7 @@ async fn random_graphs_of_owners_and_finalizers_leave_the_same_objects() {
 async fn a_history_that_is_compacted_or_restored_leads_to_the_same_responses() {
     let hub = LocalHub::builder().without_controller_manager().start().await.unwrap();
     let client = hub.client_as(local_hub::OCM).await.unwrap();
-    expiry::compare(&hub, Model(Server::new(crds(&hub))), Real(client)).await;
+    expiry::compare(&hub, [Side::model(crds(&hub)), Side::Real(client)]).await;
     println!(
         "lists, continue tokens and watches in a whole, a compacted and a restored history, no difference"
     );
