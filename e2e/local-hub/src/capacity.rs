@@ -35,10 +35,7 @@ pub(crate) async fn start() -> Option<SemaphorePermit<'static>> {
 }
 
 /// The permit for one hub; `None` if it shares the permits of those it was started with.
-#[derive(Debug)]
-pub(crate) struct HubPlace(
-    #[allow(dead_code, reason = "held, not read")] Option<OwnedSemaphorePermit>,
-);
+pub(crate) type HubPlace = Option<OwnedSemaphorePermit>;
 
 /// Waits until `wanted` hubs may start, and takes all permits at once: two tests that took them one by one could each
 /// hold what the other waits for.
@@ -55,5 +52,5 @@ pub(crate) async fn take(wanted: usize) -> Result<Vec<HubPlace>, HubError> {
              (LOCAL_HUB_MAX). A test that needs several hubs must start them together, with LocalHub::start_many"
         )));
     };
-    Ok((0..wanted).map(|_| HubPlace(permits.split(1))).collect())
+    Ok((0..wanted).map(|_| permits.split(1)).collect())
 }

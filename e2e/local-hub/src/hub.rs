@@ -29,7 +29,7 @@ pub struct LocalHub {
     controller_manager: Mutex<Option<Running>>,
     api_server: Mutex<Option<Running>>,
     etcd: Mutex<Option<Running>>,
-    place: Mutex<Option<HubPlace>>,
+    place: Mutex<HubPlace>,
 }
 
 /// A copy of a hub's data.
@@ -67,7 +67,7 @@ impl LocalHub {
             controller_manager: Mutex::new(controller_manager),
             api_server: Mutex::new(Some(api_server)),
             etcd: Mutex::new(Some(etcd)),
-            place: Mutex::new(Some(place)),
+            place: Mutex::new(place),
         }
     }
 

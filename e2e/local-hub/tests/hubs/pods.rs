@@ -4,7 +4,6 @@
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -32,19 +31,11 @@ async fn a_node_that_is_dropped_leaves_no_process_cgroup_mount_interface_setting
         return;
     }
     let before = surroundings();
-    let image = tempfile::tempdir().unwrap();
-    let source = image.path().join("program.rs");
-    std::fs::write(&source, "fn main() { loop { std::thread::park() } }").unwrap();
-    let mut rustc = Command::new("rustc");
-    rustc
-        .args(["-Ctarget-feature=+crt-static", "-o"])
-        .arg(image.path().join("program"))
-        .arg(&source);
-    assert!(rustc.status().unwrap().success());
     let hub = LocalHub::builder().crds(CrdSet::None).workloads().start().await.unwrap();
-    let pods = Pods::on(&hub).unwrap().image(IMAGE, image.path()).start().await.unwrap();
+    let pods = Pods::on(&hub).unwrap().node_program(IMAGE, "streams").start().await.unwrap();
     let marked = format!("marked-{}", std::process::id());
-    let container = json!({ "name": "main", "image": IMAGE, "command": ["/program", marked] });
+    let container =
+        json!({ "name": "main", "image": IMAGE, "command": ["/streams", "stay", marked] });
     let pod = json!({
         "metadata": { "name": "left" },
         "spec": { "containers": [container], "terminationGracePeriodSeconds": 1 },
