@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures::TryStreamExt as _;
 use http::{Request, header};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::client::conn::http2;
@@ -32,6 +33,16 @@ const BUFFER: usize = 64 << 10;
 /// How many packets wait to be sent.
 const PACKETS: usize = 16;
 
+/// Sends packets as frames of a stream.
+pub(crate) type Packets = mpsc::Sender<Result<Frame<Bytes>, Infallible>>;
+
+/// The body of a stream of packets.
+pub(crate) fn stream() -> (Packets, UnsyncBoxBody<Bytes, Infallible>) {
+    let (packets, mut receiver) = mpsc::channel(PACKETS);
+    let frames = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
+    (packets, StreamBody::new(frames).boxed_unsync())
+}
+
 impl Cluster {
     /// Registers at the proxy server whose certificate this authority verifies, and serves until the connection ends.
     pub async fn register(
@@ -48,9 +59,7 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { drop(connection.await) });
 
-        let (packets, mut receiver) = mpsc::channel(PACKETS);
-        let frames = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
-        let body = StreamBody::new(frames.map_ok(Frame::data));
+        let (packets, body) = stream();
         let request = Request::post("https://proxy/AgentService/Connect")
             .header(header::CONTENT_TYPE, "application/grpc")
             .header(header::TE, "trailers")
@@ -74,7 +83,7 @@ impl Cluster {
 
 struct Agent {
     cluster: Arc<Cluster>,
-    packets: mpsc::Sender<Result<Bytes, Infallible>>,
+    packets: Packets,
     /// What arrives for each connection.
     connections: HashMap<i64, mpsc::UnboundedSender<Bytes>>,
     next: i64,
@@ -129,14 +138,12 @@ async fn deliver(mut data: mpsc::UnboundedReceiver<Bytes>, mut writer: WriteHalf
     let _ = writer.shutdown().await;
 }
 
-/// Sends what the API server writes, and its end.
-async fn collect(
-    mut reader: ReadHalf<DuplexStream>,
-    connect_id: i64,
-    packets: mpsc::Sender<Result<Bytes, Infallible>>,
-) {
+/// Sends what the API server writes, and its end. Ends with the stream.
+pub(crate) async fn collect(mut reader: ReadHalf<DuplexStream>, connect_id: i64, packets: Packets) {
     let mut data = BytesMut::with_capacity(BUFFER);
-    while let Ok(1..) = reader.read_buf(&mut data).await {
+    while !packets.is_closed()
+        && let Ok(1..) = reader.read_buf(&mut data).await
+    {
         let data = data.split().freeze();
         send(&packets, Payload::Data(Data { connect_id, error: String::new(), data })).await;
     }
@@ -144,13 +151,13 @@ async fn collect(
         .await;
 }
 
-async fn send(packets: &mpsc::Sender<Result<Bytes, Infallible>>, payload: Payload) {
+pub(crate) async fn send(packets: &Packets, payload: Payload) {
     // A stream that has ended needs no packet.
-    let _ = packets.send(Ok(message(payload))).await;
+    let _ = packets.send(Ok(Frame::data(message(payload)))).await;
 }
 
 /// A packet as a message of gRPC.
-pub(crate) fn message(payload: Payload) -> Bytes {
+fn message(payload: Payload) -> Bytes {
     let packet = Packet::of(payload);
     let mut message = BytesMut::with_capacity(5 + packet.encoded_len());
     message.put_u8(0);

@@ -2,12 +2,10 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::stream;
+use futures::{StreamExt as _, stream};
 use http::Request;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
@@ -16,11 +14,11 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::io::{ReaderStream, StreamReader};
 use tokio_util::sync::CancellationToken;
 
 use crate::Certificate;
@@ -33,49 +31,6 @@ pub type H2 = http2::SendRequest<Body>;
 pub fn endless() -> Body {
     let parts = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b'x'; 1000]))));
     StreamBody::new(parts).boxed_unsync()
-}
-
-/// A connection of which nothing is read any more once the token is cancelled.
-struct Stopping {
-    stream: TlsStream<TcpStream>,
-    stop: CancellationToken,
-}
-
-impl AsyncRead for Stopping {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if self.stop.is_cancelled() {
-            return Poll::Pending;
-        }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for Stopping {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
 }
 
 #[derive(Clone)]
@@ -149,7 +104,15 @@ impl Client {
         window: u32,
         stop: CancellationToken,
     ) -> std::io::Result<(H2, JoinHandle<()>)> {
-        let stream = TokioIo::new(Stopping { stream: self.connect(&self.http2).await?, stop });
+        let (reader, writer) = tokio::io::split(self.connect(&self.http2).await?);
+        let parts = (ReaderStream::new(reader), stop);
+        let parts = stream::unfold(parts, async |(mut parts, stop)| {
+            match stop.run_until_cancelled(parts.next()).await {
+                Some(part) => Some((part?, (parts, stop))),
+                None => std::future::pending().await,
+            }
+        });
+        let stream = TokioIo::new(tokio::io::join(StreamReader::new(Box::pin(parts)), writer));
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .initial_stream_window_size(window)

@@ -5,22 +5,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use futures::{StreamExt as _, TryStreamExt as _, stream};
+use futures::TryStreamExt as _;
 use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use konnectivity::packet::{CloseResponse, Data, DialResponse, Payload};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, WriteHalf};
+use konnectivity::packet::{DialResponse, Payload};
+use tokio::io::{AsyncWriteExt as _, DuplexStream, WriteHalf};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use crate::act::Act;
-use crate::agent::{message, next};
+use crate::agent::{Packets, collect, next, send, stream};
 use crate::{Certificate, Cluster};
 
 /// The identifier of every connection: there is one in each stream.
@@ -56,18 +55,13 @@ fn respond(
     request: Request<Incoming>,
     clusters: Clusters,
 ) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-    let (sender, receiver) = mpsc::channel(16);
-    tokio::spawn(act(request.into_body(), sender, clusters));
-    let packets = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<Payload>| {
-        Some((receiver.recv().await?, receiver))
-    });
-    let frames = packets.map(|payload| Ok(Frame::data(message(payload))));
-    let body = StreamBody::new(frames).boxed_unsync();
+    let (packets, body) = stream();
+    tokio::spawn(act(request.into_body(), packets, clusters));
     Response::builder().header("content-type", "application/grpc").body(body).unwrap()
 }
 
 /// One dial, and the connection that it opens.
-async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) {
+async fn act(body: Incoming, packets: Packets, clusters: Clusters) {
     let (mut frames, mut buffer) = (body.into_data_stream(), BytesMut::new());
     let mut connection: Option<WriteHalf<DuplexStream>> = None;
     while let Ok(Some(frame)) = frames.try_next().await {
@@ -83,13 +77,13 @@ async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) 
                     let error =
                         if cluster.is_some() { "" } else { "No agent available" }.to_owned();
                     let response = DialResponse { error, connect_id: ID, random: dial.random };
-                    let _ = sender.send(Payload::DialResponse(response)).await;
+                    send(&packets, Payload::DialResponse(response)).await;
                     if let Some(cluster) = cluster {
                         let (near, far) = tokio::io::duplex(BUFFER);
                         Arc::clone(cluster).serve(far);
                         let (reader, writer) = tokio::io::split(near);
                         connection = Some(writer);
-                        tokio::spawn(deliver(reader, sender.clone()));
+                        tokio::spawn(collect(reader, ID, packets.clone()));
                     }
                 }
                 Some(Payload::Data(data)) => {
@@ -103,19 +97,4 @@ async fn act(body: Incoming, sender: mpsc::Sender<Payload>, clusters: Clusters) 
             }
         }
     }
-}
-
-/// Sends what the cluster sends.
-async fn deliver(mut reader: tokio::io::ReadHalf<DuplexStream>, sender: mpsc::Sender<Payload>) {
-    let mut buffer = vec![0; 16 << 10];
-    while let Ok(length @ 1..) = reader.read(&mut buffer).await {
-        let data = Bytes::copy_from_slice(&buffer[..length]);
-        let data = Payload::Data(Data { connect_id: ID, error: String::new(), data });
-        if sender.send(data).await.is_err() {
-            return;
-        }
-    }
-    let _ = sender
-        .send(Payload::CloseResponse(CloseResponse { error: String::new(), connect_id: ID }))
-        .await;
 }
