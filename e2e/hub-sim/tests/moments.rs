@@ -137,16 +137,7 @@ async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_th
     }
 }
 
-/// A hub with a user server, and an open request from the namespace `team` to the cluster `a`.
-async fn open_request() -> (Stage, Admission, Session) {
-    let stage = Stage::new();
-    let server = stage.start(Gates::USER_SERVER);
-    sleep(10 * SECOND).await;
-    let admission = stage.world.lock().admissions[&server].clone();
-    let request = ask(&admission).unwrap();
-    (stage, admission, request)
-}
-
+/// Opens a request from the namespace `team` to the cluster `a`.
 fn ask(admission: &Admission) -> Result<Session, Refusal> {
     admission
         .open(&Caller { namespace: "team".into(), name: "application".to_owned() }, &"a".into())
@@ -156,7 +147,11 @@ fn ask(admission: &Admission) -> Result<Session, Refusal> {
 async fn open_requests_end_five_minutes_after_a_kind_that_grants_rest_on_has_become_unknown() {
     // The three kinds of the fleet.
     for kind in 0..3 {
-        let (stage, admission, request) = open_request().await;
+        let stage = Stage::new();
+        let server = stage.start(Gates::USER_SERVER);
+        sleep(10 * SECOND).await;
+        let admission = stage.world.lock().admissions[&server].clone();
+        let request = ask(&admission).unwrap();
         stage.perform([O::Unread(kind, FailureMode::Denied)]);
         sleep(50 * SECOND).await;
         assert!(ask(&admission).is_ok(), "less than a minute old");
@@ -193,23 +188,18 @@ async fn an_entry_is_withdrawn_when_the_crd_of_its_configuration_is_removed_whet
     }
 }
 
-/// A copy that a syncer with limited permissions has written, in a process of its own, as the chart installs it.
-async fn a_copy_with_limited_permissions() -> (Stage, ProcessId) {
-    let stage =
-        Stage::with(Setting { means: Means { granted: true, leases: true }, ..Setting::PLAIN });
+#[tokio::test(start_paused = true)]
+async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
+    // A syncer with limited permissions, in a process of its own, as the chart installs it.
+    let means = Means { granted: true, leases: true };
+    let stage = Stage::with(Setting { means, ..Setting::PLAIN });
     stage.perform([O::CreateAccount(0, 0)]);
     stage.start(Gates::PROFILES);
-    let syncer = stage.start(Gates::CREDENTIALS);
+    stage.start(Gates::CREDENTIALS);
     sleep(10 * SECOND).await;
     stage.perform([O::Report(0, 0, 0)]);
     sleep(10 * SECOND).await;
     assert!(stage.exists("secrets", "team", "a-c"));
-    (stage, syncer)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_role_binding_that_has_taken_the_name_of_ours_does_not_keep_a_copy() {
-    let (stage, _) = a_copy_with_limited_permissions().await;
     let admin = Actor::new(&stage.world, "admin");
     let taken = json!({
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view" },
