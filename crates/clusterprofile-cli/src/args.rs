@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -17,7 +16,6 @@ use hub_core::endpoint::ServerTemplate;
 use hub_core::label_allow_list::LabelAllowList;
 use hub_core::protected::ProtectedNamespaces;
 use hub_core::trust::CaReference;
-use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
 use crate::CommandError;
@@ -244,8 +242,6 @@ pub enum DryRun {
     None,
     /// It is only printed. No hub is needed.
     Client,
-    /// The hub checks it, without creating it.
-    Server,
 }
 
 /// A ClusterRole, and the namespaces of each cluster in which it is bound; without one, the whole cluster.
@@ -386,17 +382,6 @@ pub struct TestArgs {
     /// The output format; by default one for people
     #[arg(long, short, value_enum)]
     pub output: Option<Output>,
-}
-
-/// A duration on the command line, such as `90s`, `2m` or `0s`.
-///
-/// # Errors
-///
-/// It is not a duration, or it is negative.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let span: SignedDuration =
-        text.parse().map_err(|error| format!("{error}; expected a duration such as 2m or 90s"))?;
-    Duration::try_from(span).map_err(|_| "must not be negative".to_owned())
 }
 
 /// The arguments of `kubeconfig`.

@@ -21,7 +21,7 @@ pub struct Hub {
     pub named: Option<String>,
     /// The kubeconfig of the client, if there is one.
     pub kubeconfig: Option<PathBuf>,
-    /// Whether the client uses another cluster, user or identity than the kubeconfig's current context.
+    /// Whether the client uses another context or identity than the kubeconfig's current context.
     pub differs_from_kubeconfig: bool,
 }
 
@@ -62,8 +62,8 @@ impl Hub {
         chosen: Option<&PathBuf>,
     ) -> Result<Option<PathBuf>, CommandError> {
         if chosen.is_none() && self.differs_from_kubeconfig {
-            let message = "the exec plugin uses the current context of a kubeconfig, and not --context, --cluster, \
-                           --user and --as: name a kubeconfig for it with --hub-kubeconfig";
+            let message = "the exec plugin uses the current context of a kubeconfig, and not --context and --as: \
+                           name a kubeconfig for it with --hub-kubeconfig";
             return Err(CommandError::Refused(message.to_owned()));
         }
         Ok(chosen.or(self.kubeconfig.as_ref()).cloned())

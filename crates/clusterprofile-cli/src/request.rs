@@ -30,8 +30,7 @@ pub(crate) async fn request(
     let api: Api<ClusterAccess> = Api::namespaced(hub.client.clone(), namespace);
     let name = access.metadata.name.as_deref().unwrap_or_default();
     let resource = format!("{CLUSTER_ACCESSES} {namespace}/{name}");
-    let params = PostParams { dry_run: args.dry_run == DryRun::Server, ..PostParams::default() };
-    let created = api.create(&params, &access).await;
+    let created = api.create(&PostParams::default(), &access).await;
     print(args, &created.map_err(|source| HubError { verb: "create", resource, source })?, out)
 }
 
@@ -48,7 +47,6 @@ pub(crate) fn print(
         let done = match args.dry_run {
             DryRun::None => "created",
             DryRun::Client => "created (dry run)",
-            DryRun::Server => "created (server dry run)",
         };
         writeln!(out, "clusteraccess.access.open-cluster-management.io/{name} {done}")?;
     }

@@ -18,7 +18,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
 use crate::cli::{CheckArgs, ObjectName};
-use crate::connect::{self, ConnectError};
+use crate::connect;
 
 /// How long a holder has to renew a lease without a duration: client-go's default.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -76,7 +76,7 @@ impl fmt::Display for Expectations {
 }
 
 /// Checks the expectations, and prints each with the reason why it is met or not. Returns what to complain about.
-pub async fn check(args: &CheckArgs) -> Result<(String, Option<String>), ConnectError> {
+pub async fn check(args: &CheckArgs) -> Result<(String, Option<String>), String> {
     let report = look(&connect::connect(args.kubeconfig.as_deref()).await?, args).await;
     Ok((report.to_string(), (!report.works()).then(|| report.complaint())))
 }

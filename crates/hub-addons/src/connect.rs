@@ -12,16 +12,14 @@ use futures::FutureExt as _;
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hub_config::{ConfigError, Connector};
+use hub_runtime::write::error::summary;
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector};
-use hyper_util::client::legacy::connect::HttpConnector;
-use kube::client::retry::RetryPolicy;
-use kube::client::{ClientBuilder, ConfigExt as _};
-use kube::config::KubeConfigOptions;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use kube::client::ConfigExt as _;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use tokio::time::timeout;
-use tower::retry::RetryLayer;
-use tower::{BoxError, ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{BoxError, ServiceExt as _, service_fn};
 use tracing::info;
 
 use crate::VERSION;
@@ -37,39 +35,17 @@ const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_PROBES: u32 = 2;
 
-/// Why there is no client.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The file of `--kubeconfig` cannot be used.
-    #[error("cannot use the kubeconfig {path}: {source}")]
-    Kubeconfig { path: String, source: ConfigError },
-    /// The Pod's ServiceAccount cannot be used.
-    #[error(transparent)]
-    InCluster(ConfigError),
-    /// There is neither a Pod's ServiceAccount nor a kubeconfig.
-    #[error(
-        "cannot find the hub: not in a Pod with a ServiceAccount token, and neither $KUBECONFIG nor ~/.kube/config can be \
-         used ({0}); set --kubeconfig to use another file"
-    )]
-    Nothing(#[source] ConfigError),
-    /// The configuration is not valid for a client.
-    #[error("cannot create a client for the hub: {}", hub_runtime::write::error::summary(.0))]
-    Client(#[source] kube::Error),
-}
-
 /// The hub's configuration: the given file, else the Pod's ServiceAccount, else kubectl's default.
-pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
-    let options = KubeConfigOptions::default();
-    let mut config = if let Some(path) = kubeconfig {
-        let unusable =
-            |source| ConnectError::Kubeconfig { path: path.display().to_string(), source };
-        let file = hub_config::read(Some(path)).map_err(unusable)?;
-        hub_config::config(file, &options).await.map_err(unusable)?
-    } else if let Some(config) = hub_config::in_cluster() {
-        config.map_err(ConnectError::InCluster)?
-    } else {
-        let file = hub_config::read(None).map_err(ConnectError::Nothing)?;
-        hub_config::config(file, &options).await.map_err(ConnectError::Nothing)?
+pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, String> {
+    let mut config = match hub_config::in_cluster() {
+        Some(config) if kubeconfig.is_none() => config.map_err(|error| error.to_string())?,
+        _ => of_file(kubeconfig).await.map_err(|error| match kubeconfig {
+            Some(path) => format!("cannot use the kubeconfig {}: {error}", path.display()),
+            None => format!(
+                "cannot find the hub: not in a Pod with a ServiceAccount token, and neither $KUBECONFIG nor \
+                 ~/.kube/config can be used ({error}); set --kubeconfig to use another file"
+            ),
+        })?,
     };
     // The queue retries, and knows how to handle the result of a repeated request; a client that repeats a POST by
     // itself turns a lost response into an unexplained conflict.
@@ -81,38 +57,38 @@ pub async fn config(kubeconfig: Option<&Path>) -> Result<Config, ConnectError> {
     Ok(config)
 }
 
+async fn of_file(kubeconfig: Option<&Path>) -> Result<Config, ConfigError> {
+    hub_config::config(hub_config::read(kubeconfig)?, None).await
+}
+
 /// A client for the hub of this kubeconfig.
-pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, String> {
     client(config(kubeconfig).await?, kubeconfig).await
 }
 
 /// A client with this configuration, which is that of [`config`] with the same kubeconfig.
 ///
-/// It consists of the layers of kube's own client, whose connector has no keepalive and cannot be replaced.
 /// An exec plugin in the kubeconfig runs here for the first token, without a timeout. It runs on a thread of its own,
 /// so that probes get a response meanwhile; kube runs it for later tokens in the same way.
-pub async fn client(config: Config, kubeconfig: Option<&Path>) -> Result<Client, ConnectError> {
+pub async fn client(config: Config, kubeconfig: Option<&Path>) -> Result<Client, String> {
     let kubeconfig = kubeconfig.map(Path::to_owned);
     let client = move || {
-        let connector = hub_config::connector(&config, connector())?;
-        layered(config, kubeconfig, connector)
+        let connections = Connections::new(secured(&config, kubeconfig)?);
+        hub_config::client(&config, service_fn(move |request| connections.clone().send(request)))
     };
     let built = tokio::task::spawn_blocking(client).await;
     let built = built.unwrap_or_else(|error| Err(kube::Error::Service(error.into())));
-    built.map_err(ConnectError::Client)
+    built.map_err(|error| format!("cannot create a client for the hub: {}", summary(&error)))
 }
 
-fn layered(config: Config, kubeconfig: Option<PathBuf>, tcp: Connector) -> kube::Result<Client> {
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .option_layer(hub_config::token_of_file(&config))
-        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from);
-    let namespace = config.default_namespace.clone();
-    let tls = Arc::new(Mutex::new((https(&config, tcp.clone())?, config.root_cert)));
-    let connect = service_fn(move |uri| {
+/// Connects to the hub with the CA certificates that the configuration then has.
+fn secured(
+    config: &Config,
+    kubeconfig: Option<PathBuf>,
+) -> kube::Result<impl Connect + Clone + Send + Sync + 'static> {
+    let tcp = hub_config::connector(config, connector())?;
+    let tls = Arc::new(Mutex::new((https(config, tcp.clone())?, config.root_cert.clone())));
+    Ok(service_fn(move |uri| {
         let (tls, tcp, kubeconfig) = (Arc::clone(&tls), tcp.clone(), kubeconfig.clone());
         async move {
             // A kubeconfig that cannot be read may be about to be replaced.
@@ -127,10 +103,7 @@ fn layered(config: Config, kubeconfig: Option<PathBuf>, tcp: Connector) -> kube:
             timeout(CONNECT_TIMEOUT, https.oneshot(uri)).await?
         }
         .boxed()
-    });
-    let connections = Connections::new(connect);
-    let http = service_fn(move |request| connections.clone().send(request));
-    Ok(ClientBuilder::new(service.service(http), namespace).build())
+    }))
 }
 
 /// Adds TLS with the CA certificates of the configuration.
@@ -168,8 +141,6 @@ mod tests {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;
     use hyper_util::client::legacy::connect::Connection as _;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpListener;
 
     use super::*;
     use crate::connections::tests::{Server, certificate};
@@ -208,44 +179,6 @@ mod tests {
             trust(trusted.pem());
             assert_eq!(get().await.unwrap(), "ok", "inline: {is_inline}");
         }
-    }
-
-    #[tokio::test]
-    async fn a_client_for_a_command_waits_while_the_storage_of_the_hub_is_initialized() {
-        let respond = async |retries: bool| {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut config =
-                Config::new(format!("http://{}", listener.local_addr().unwrap()).parse().unwrap());
-            config.default_retry = retries;
-            let server = tokio::spawn(async move {
-                let status = br#"{"kind":"Status","status":"Failure","code":429,"message":"storage is (re)initializing"}"#;
-                let refusal = format!(
-                    "HTTP/1.1 429 Too Many Requests\r\nretry-after: 0\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
-                    status.len()
-                );
-                let refusal = [refusal.as_bytes(), status].concat();
-                let success =
-                    b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok".to_vec();
-                for response in [refusal.clone(), refusal, success] {
-                    let Ok((mut connection, _)) = listener.accept().await else { return };
-                    let mut request = Vec::new();
-                    while !request.ends_with(b"\r\n\r\n") {
-                        connection.read_buf(&mut request).await.unwrap();
-                    }
-                    connection.write_all(&response).await.unwrap();
-                }
-            });
-            let request = http::Request::get("/").body(Vec::new()).unwrap();
-            let response = client(config, None).await.unwrap().request_text(request).await;
-            server.abort();
-            response
-        };
-        assert_eq!(respond(true).await.unwrap(), "ok");
-        let refused = respond(false).await.unwrap_err();
-        assert!(
-            matches!(refused, kube::Error::Api(status) if status.code == 429),
-            "the queue of a controller retries"
-        );
     }
 
     #[tokio::test]

@@ -18,16 +18,21 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use client_config::{ProxyVariables, first_document, read_text, repeated};
 use http::header::AUTHORIZATION;
 use http::uri::{InvalidUri, Scheme};
-use http::{HeaderValue, Request, Uri};
+use http::{HeaderValue, Request, Response, Uri};
+use hyper::body::Bytes;
 use jiff::Timestamp;
-use kube::Config;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::config::{
     AuthInfo, Cluster, Context, InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError,
 };
+use kube::{Client, Config};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use serde_saphyr::DuplicateKeyPolicy;
+use tower::retry::RetryLayer;
 use tower::util::MapRequestLayer;
+use tower::{BoxError, Service, ServiceBuilder};
 
 pub use crate::proxy::{Connector, connector};
 
@@ -40,37 +45,14 @@ pub enum ConfigError {
     /// A file cannot be read, is not a kubeconfig, or lacks what is asked for.
     #[error("{}", first_line(.0))]
     Kubeconfig(#[from] KubeconfigError),
-    /// A value is not of its type.
-    #[error("{} is not a valid kubeconfig: {why}", .file.display())]
-    Type { file: PathBuf, why: String },
-    /// kubectl refuses it, too.
-    #[error("{} has two clusters, users or contexts with the name {name}", .file.display())]
-    RepeatedName { file: PathBuf, name: String },
     #[error("none of these files exists: {0}")]
     NoFile(String),
     /// The Pod's ServiceAccount cannot be used.
     #[error("cannot use the Pod's ServiceAccount: {0}")]
     InCluster(#[from] InClusterError),
-    /// The environment does not name a proxy, to which the hub is no exception.
-    #[error("HTTPS_PROXY cannot be used: {0}; NO_PROXY excepts hosts from it")]
-    Proxy(InvalidUri),
-    /// Fields contradict each other, or one is not valid.
-    #[error("the cluster {cluster} {what}")]
-    Cluster { cluster: String, what: &'static str },
-    #[error("the user {0} does not exist")]
-    NoUser(String),
-    /// Two fields contradict each other, or one lacks another.
-    #[error("the user {user} {what}")]
-    User { user: String, what: &'static str },
-    /// It is an object of another kind.
-    #[error("{kind} {version} is not a kubeconfig: expected Config v1")]
-    NotAConfig { kind: String, version: String },
-    /// kubectl would refresh it, and write the new one to the file.
-    #[error(
-        "the ID token of the user expired at {0}: run a command of kubectl, such as kubectl get namespaces, which \
-         refreshes it, or log in again"
-    )]
-    ExpiredIdToken(Timestamp),
+    /// A value is not valid, fields contradict each other, or kubectl refuses it for another reason.
+    #[error("{0}")]
+    Invalid(String),
 }
 
 impl ConfigError {
@@ -146,8 +128,9 @@ fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
     let Some(document) = document else { return Ok(Kubeconfig::default()) };
     let mut config: Kubeconfig = serde_json::from_value(document).map_err(|error| {
         // What is before that may quote a credential.
-        let why = error.to_string().rsplit(", ").next().unwrap_or_default().to_owned();
-        ConfigError::Type { file: file.to_owned(), why }
+        let text = error.to_string();
+        let why = text.rsplit(", ").next().unwrap_or_default();
+        ConfigError::Invalid(format!("{} is not a valid kubeconfig: {why}", file.display()))
     })?;
     let names = [
         config.clusters.iter().map(|it| &*it.name).collect(),
@@ -155,7 +138,10 @@ fn read_file(file: &Path) -> Result<Kubeconfig, ConfigError> {
         config.contexts.iter().map(|it| &*it.name).collect(),
     ];
     if let Some(name) = repeated(names) {
-        return Err(ConfigError::RepeatedName { file: file.to_owned(), name: name.to_owned() });
+        let file = file.display();
+        return Err(ConfigError::Invalid(format!(
+            "{file} has two clusters, users or contexts with the name {name}"
+        )));
     }
     config.current_context.take_if(|context| context.is_empty());
     make_absolute(&mut config, file.parent().unwrap_or(Path::new("")));
@@ -195,41 +181,40 @@ pub fn default_files() -> Vec<PathBuf> {
 
 /// The chosen or the current context, or an empty one.
 #[must_use]
-pub fn context(file: &Kubeconfig, options: &KubeConfigOptions) -> Context {
-    let name = options.context.as_ref().or(file.current_context.as_ref());
-    let entry = file.contexts.iter().find(|entry| Some(&entry.name) == name);
+pub fn context(file: &Kubeconfig, chosen: Option<&str>) -> Context {
+    let name = chosen.or(file.current_context.as_deref());
+    let entry = file.contexts.iter().find(|entry| Some(&*entry.name) == name);
     entry.and_then(|entry| entry.context.clone()).unwrap_or_default()
 }
 
-/// The configuration of a client, whose connections are made by a [`connector`].
-pub async fn config(
-    mut file: Kubeconfig,
-    options: &KubeConfigOptions,
-) -> Result<Config, ConfigError> {
+/// The configuration of a [`client`] by the chosen or the current context.
+pub async fn config(mut file: Kubeconfig, chosen: Option<&str>) -> Result<Config, ConfigError> {
     let kind = given(&file.kind).unwrap_or("Config");
     let version = given(&file.api_version).unwrap_or("v1");
     if (kind, version) != ("Config", "v1") {
-        return Err(ConfigError::NotAConfig { kind: kind.to_owned(), version: version.to_owned() });
+        return Err(ConfigError::Invalid(format!(
+            "{kind} {version} is not a kubeconfig: expected Config v1"
+        )));
     }
-    let context = context(&file, options);
-    let user = options.user.clone().or(context.user).filter(|user| !user.is_empty());
-    if let Some(user) = user {
+    let context = context(&file, chosen);
+    if let Some(user) = context.user.filter(|user| !user.is_empty()) {
+        let wrong = |what| ConfigError::Invalid(format!("the user {user} {what}"));
         let entry = file.auth_infos.iter_mut().find(|entry| entry.name == user);
-        let entry = entry.ok_or_else(|| ConfigError::NoUser(user.clone()))?;
+        let entry = entry.ok_or_else(|| wrong("does not exist"))?;
         if let Some(info) = &mut entry.auth_info {
             drop_empty(info);
             info.client_certificate_data.iter_mut().for_each(join_lines);
             if let Some(key) = &mut info.client_key_data {
                 *key = key.expose_secret().replace(['\r', '\n'], "").into();
             }
-            check_user(info).map_err(|what| ConfigError::User { user, what })?;
+            check_user(info).map_err(wrong)?;
         }
     }
-    let name = options.cluster.clone().unwrap_or(context.cluster);
+    let name = context.cluster;
     let entry = file.clusters.iter_mut().find(|entry| entry.name == name);
     let entry = entry.and_then(|entry| entry.cluster.as_mut());
     let cluster = entry.as_deref().cloned().unwrap_or_default();
-    let wrong = |what| ConfigError::Cluster { cluster: name.clone(), what };
+    let wrong = |what| ConfigError::Invalid(format!("the cluster {name} {what}"));
     check_cluster(&cluster).map_err(wrong)?;
     if let Some(entry) = entry {
         // Otherwise kube parses the variable, also where it does not concern the hub. Replaced below.
@@ -237,9 +222,14 @@ pub async fn config(
         entry.certificate_authority_data.iter_mut().for_each(join_lines);
     }
 
-    let mut config = Config::from_custom_kubeconfig(file, options).await?;
+    let options = KubeConfigOptions { context: chosen.map(str::to_owned), ..Default::default() };
+    let mut config = Config::from_custom_kubeconfig(file, &options).await?;
     if let Some(expired) = expired_id_token(&config.auth_info) {
-        return Err(ConfigError::ExpiredIdToken(expired));
+        // kubectl would refresh it, and write the new one to the file.
+        return Err(ConfigError::Invalid(format!(
+            "the ID token of the user expired at {expired}: run a command of kubectl, such as kubectl get \
+             namespaces, which refreshes it, or log in again"
+        )));
     }
     if config.cluster_url.scheme().is_none() {
         let url = format!("http://{}", config.cluster_url);
@@ -277,14 +267,37 @@ fn proxy_of_environment(hub: &Uri) -> Result<Option<Uri>, ConfigError> {
     };
     let (variables, port) = (ProxyVariables::of_process(), hub.port_u16().unwrap_or(443));
     let proxy = variables.proxy_for(host.trim_matches(['[', ']']), port);
-    proxy.map(|url| with_lower_scheme(url).parse()).transpose().map_err(ConfigError::Proxy)
+    let proxy = proxy.map(|url| with_lower_scheme(url).parse()).transpose();
+    proxy.map_err(|error: InvalidUri| {
+        ConfigError::Invalid(format!(
+            "HTTPS_PROXY cannot be used: {error}; NO_PROXY excepts hosts from it"
+        ))
+    })
+}
+
+/// A client that sends its requests by `http`, through the layers of kube's own client, whose connector cannot be
+/// replaced.
+pub fn client<S, B>(config: &Config, http: S) -> kube::Result<Client>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S: Service<Request<Body>, Future: Send, Error: Into<BoxError>>,
+    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .option_layer(token_of_file(config))
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .layer(config.extra_headers_layer()?)
+        .map_err(S::Error::into as fn(S::Error) -> BoxError)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace.clone()).build())
 }
 
 /// Sends the token that the user's token file then contains with each request, where [`config`] has found one.
 ///
 /// Whatever replaces the file does so before the token expires. If the file is gone, the token that was read first remains.
-#[must_use]
-pub fn token_of_file<B>(
+fn token_of_file<B>(
     config: &Config,
 ) -> Option<MapRequestLayer<impl Fn(Request<B>) -> Request<B> + Clone + use<B>>> {
     let AuthInfo { token: Some(_), token_file: Some(file), .. } = &config.auth_info else {

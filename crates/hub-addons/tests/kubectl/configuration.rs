@@ -568,7 +568,7 @@ async fn every_program_reaches_the_hub_as_kubectl_does_or_reports_why_not() {
             "--health-probe-bind-address=0",
         ];
         let commands: [(&Path, &[&str]); 4] = [
-            (kubectl_clusterprofile(), &["list", "team", "--request-timeout=20s"]),
+            (kubectl_clusterprofile(), &["list", "team"]),
             (hub_addons, &["cleanup", "--access-provider=x", "--dry-run"]),
             (cp_creds(), &["--managed-serviceaccount=app"]),
             (hub_addons, &run),

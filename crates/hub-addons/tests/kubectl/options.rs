@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use local_hub::{Kubectl, ocm};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 
 use super::plugin::{kubectl, run};
 use crate::support::{Hub, world};
@@ -29,27 +28,19 @@ async fn hub() -> Hub {
     hub
 }
 
-/// A kubeconfig whose current context leads nowhere: the contexts `right`, `silent` and `nowhere`, and the users `admin` and
-/// `consumer`, of whom the latter has no permissions.
-fn kubeconfig(hub: &Hub, silent: &str) -> PathBuf {
-    let read = |user: &str| -> Value {
-        let file = std::fs::read_to_string(hub.kubeconfig_for(user).unwrap()).unwrap();
-        serde_saphyr::from_str(&file).unwrap()
-    };
-    let (admin, consumer) = (read("admin"), read("consumer"));
+/// A kubeconfig whose current context leads nowhere, with the context `right`.
+fn kubeconfig(hub: &Hub) -> PathBuf {
+    let admin = std::fs::read_to_string(hub.kubeconfig_for("admin").unwrap()).unwrap();
+    let admin: Value = serde_saphyr::from_str(&admin).unwrap();
     let context = |name: &str, cluster: &str| json!({ "name": name, "context": { "cluster": cluster, "user": "admin", "namespace": "team" } });
-    let server = |name: &str, url: &str| json!({ "name": name, "cluster": { "server": url } });
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
         "clusters": [
             { "name": "hub", "cluster": admin["clusters"][0]["cluster"] },
-            server("nowhere", "http://127.0.0.1:1"), server("silent", silent),
+            { "name": "nowhere", "cluster": { "server": "http://127.0.0.1:1" } },
         ],
-        "contexts": [context("right", "hub"), context("nowhere", "nowhere"), context("silent", "silent")],
-        "users": [
-            { "name": "admin", "user": admin["users"][0]["user"] },
-            { "name": "consumer", "user": consumer["users"][0]["user"] },
-        ],
+        "contexts": [context("right", "hub"), context("nowhere", "nowhere")],
+        "users": [{ "name": "admin", "user": admin["users"][0]["user"] }],
     });
     let file = hub.directory().join("several.kubeconfig");
     std::fs::write(&file, config.to_string()).unwrap();
@@ -70,28 +61,15 @@ async fn ends(kubectl: &Kubectl, options: &[&str], command: &[&str], code: i32, 
 #[tokio::test]
 async fn the_options_of_kubectl_are_honoured_before_and_after_the_command() {
     let hub = hub().await;
-    // Accepts connections, and never responds.
-    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let file = kubeconfig(&hub, &format!("http://{}", silent.local_addr().unwrap()));
-    let kubectl = kubectl(&hub, &file);
+    let kubectl = kubectl(&hub, &kubeconfig(&hub));
     let list = &["list"][..];
     ends(&kubectl, &[], list, 2, "cannot").await;
     ends(&kubectl, &["--context=right"], list, 0, "berlin").await;
     ends(&kubectl, &["--context=wrong"], list, 2, "wrong").await;
-    ends(&kubectl, &["--cluster=hub"], list, 0, "berlin").await;
-    ends(&kubectl, &["--cluster=gone"], list, 2, "gone").await;
-    ends(&kubectl, &["--cluster=hub", "--user=consumer"], list, 2, "forbidden").await;
-    ends(&kubectl, &["--cluster=hub", "--user=admin"], list, 0, "berlin").await;
     ends(&kubectl, &["--context=right", "--as=nobody"], list, 2, "\"nobody\" cannot list").await;
-    let masters = ["--context=right", "--as=nobody", "--as-group=dev", "--as-group=system:masters"];
-    ends(&kubectl, &masters, list, 0, "berlin").await;
-    ends(&kubectl, &["--as-group=dev"], list, 2, "--as <USER>").await;
-    ends(&kubectl, &["--as-uid=1"], list, 2, "--as <USER>").await;
     let other = hub.kubeconfig_for("admin").unwrap();
     let other = format!("--kubeconfig={}", other.display());
     ends(&kubectl, &[&other, "--namespace=team"], list, 0, "berlin").await;
-    ends(&kubectl, &["--context=silent", "--request-timeout=1s"], list, 2, "cannot").await;
-    ends(&kubectl, &["--request-timeout=soon"], list, 2, "expected a duration").await;
 }
 
 #[tokio::test]
@@ -121,14 +99,12 @@ async fn the_namespace_is_an_option_of_every_command_and_contradicts_none() {
 #[tokio::test]
 async fn the_exec_plugin_is_never_led_to_another_hub_than_the_command() {
     let hub = hub().await;
-    let kubectl = kubectl(&hub, &kubeconfig(&hub, "http://127.0.0.1:1"));
+    let kubectl = kubectl(&hub, &kubeconfig(&hub));
     let command = ["kubeconfig", "team", "--account=app"];
-    for options in [
-        &["--context=right"][..],
-        &["--cluster=hub"],
-        &["--context=right", "--user=admin"],
-        &["--context=right", "--as=admin", "--as-group=system:masters"],
-    ] {
+    let jane =
+        ["create", "clusterrolebinding", "jane", "--clusterrole=cluster-admin", "--user=jane"];
+    kubectl.run(&[&jane[..], &["--context=right"]].concat()).await.unwrap();
+    for options in [&["--context=right"][..], &["--context=right", "--as=jane"]] {
         ends(&kubectl, options, &command, 2, "name a kubeconfig for it with --hub-kubeconfig")
             .await;
         let own = Path::new("/hub.kubeconfig").display().to_string();
@@ -164,8 +140,6 @@ async fn a_cluster_access_is_printed_or_created() {
     let offline = run(&kubectl, &[&request[..], &kubeconfig].concat()).await;
     let offline: Value = serde_saphyr::from_str(&offline.stdout).unwrap();
     assert_eq!(offline, printed);
-    let checked = run(&kubectl, &[&request[..], &["--dry-run=server"]].concat()).await;
-    assert!(checked.stdout.contains("created (server dry run)"), "{checked:?}");
     assert_eq!(world::get(&hub.ocm, &object).await, None);
     let ended = run(&kubectl, &request).await;
     assert_eq!(
