@@ -11,12 +11,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hub_api::names::{ManagerName, is_dns_label, is_dns_subdomain, is_label_key, is_label_value};
 use hub_core::access;
-use hub_core::claim_allow_list::ClaimAllowList;
-use hub_core::endpoint::ServerTemplate;
-use hub_core::label_allow_list::LabelAllowList;
-use hub_core::protected::ProtectedNamespaces;
-use hub_core::trust::CaReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+
+pub use crate::decisions::DecisionArgs;
 
 use crate::CommandError;
 use crate::hub::Hub;
@@ -108,32 +105,12 @@ pub enum Output {
     Yaml,
 }
 
-/// The settings of the controllers that decide what they write, by the flags of `hub-addons run`.
+/// The settings of the controllers that decide what they write, as flags of the commands that are no controllers.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, args_override_self = true, disable_help_flag = true)]
 pub(crate) struct Setup {
-    #[arg(long)]
-    cluster_manager_name: Option<ManagerName>,
-    #[arg(long, default_value = access::DEFAULT_PROVIDER, value_parser = NonEmptyStringValueParser::new())]
-    pub(crate) access_provider_name: String,
-    #[arg(long)]
-    pub(crate) access_provider_server: Option<ServerTemplate>,
-    #[arg(long)]
-    pub(crate) access_provider_ca: Option<CaReference>,
-    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub(crate) cluster_proxy_require_addon: Option<bool>,
-    #[arg(long)]
-    pub(crate) protected_namespaces: Option<ProtectedNamespaces>,
-    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub(crate) require_sync_namespaces: Option<bool>,
-    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub(crate) trust_restored_tokens: Option<bool>,
-    #[arg(long)]
-    pub(crate) propagate_labels: Option<LabelAllowList>,
-    #[arg(long)]
-    pub(crate) propagate_claims: Option<ClaimAllowList>,
-    #[arg(long, default_missing_value = "true", num_args = 0..=1, require_equals = true)]
-    pub(crate) compute_bound: Option<bool>,
+    #[command(flatten)]
+    pub(crate) decisions: DecisionArgs,
 }
 
 impl Setup {
@@ -146,18 +123,16 @@ impl Setup {
         for arguments in &mut deployments {
             arguments.retain(|it| flag(it).is_ok());
         }
-        let manager = |arguments: &[String]| {
-            Self::try_parse_from(arguments).ok().and_then(|it| it.cluster_manager_name)
+        let manager = |arguments: &[String]| match Self::try_parse_from(arguments) {
+            Ok(setup) => setup.decisions.cluster_manager_name,
+            Err(_) => ManagerName::default(),
         };
-        let first = deployments.first().map(|first| manager(first).unwrap_or_default());
-        if let Some(wanted) = manager(flags).or(first) {
-            deployments.retain(|it| manager(it).unwrap_or_default() == wanted);
+        let is_named = flags.iter().any(|it| it.starts_with("--cluster-manager-name="));
+        let first = if is_named { Some(flags) } else { deployments.first().map(Vec::as_slice) };
+        if let Some(wanted) = first.map(manager) {
+            deployments.retain(|it| manager(it) == wanted);
         }
         Self::try_parse_from(deployments.iter().flatten().chain(flags))
-    }
-
-    pub(crate) fn manager(&self) -> ManagerName {
-        self.cluster_manager_name.clone().unwrap_or_default()
     }
 }
 

@@ -7,6 +7,7 @@
 mod account;
 pub mod args;
 mod connectivity;
+mod decisions;
 mod explain;
 mod hub;
 mod kubeconfig;

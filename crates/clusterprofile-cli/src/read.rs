@@ -22,13 +22,12 @@ use hub_core::access::{AccessIndex, AccessSource, CLUSTER_PROXY, serving_certifi
 use hub_core::consumer_access::{AccessName, DecisionKind, PlacementName};
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
-use hub_core::credential::index::{CredentialIndex, Listed, SyncSettings};
+use hub_core::credential::index::{CredentialIndex, Listed};
 use hub_core::credential::source::TokenSource;
 use hub_core::explain::observed::{CONTROLLERS, Lease, NO_KUBE_API_PROXY, Observed};
 use hub_core::explain::{Object, Question};
-use hub_core::fleet::{BoundSource, Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
+use hub_core::fleet::{Fleet, ObservedBinding, ObservedCluster, ObservedClusterSet};
 use hub_core::known::Known;
-use hub_core::project::ProjectionSettings;
 use hub_core::trust::{self, CaKind, CaReference, TrustBundle, TrustError};
 use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as SecretObject};
@@ -147,33 +146,22 @@ impl<'a> Reading<'a> {
             .then(|| Object::cluster_scoped("Deployment", "hub-addons-*"));
         let setup = Setup::new(releases.arguments.unwrap_or_default(), &controllers.flags)
             .map_err(|error| CommandError::Refused(error.to_string()))?;
-        let bound = match setup.compute_bound {
-            Some(true) => BoundSource::Computed,
-            _ => BoundSource::Status,
-        };
-        let manager = setup.manager();
-        let settings = ProjectionSettings {
-            manager: manager.clone(),
-            propagated_claims: setup.propagate_claims.unwrap_or_default(),
-            propagated_labels: setup.propagate_labels.unwrap_or_default(),
-        };
-        let sync = SyncSettings {
-            manager,
-            protected: setup.protected_namespaces.unwrap_or_default(),
-            require_namespaces: setup.require_sync_namespaces.unwrap_or_default(),
-            trust_restored: setup.trust_restored_tokens.unwrap_or_default(),
-        };
-        let is_static = setup.access_provider_server.is_some();
-        let source = match setup.access_provider_server {
+        let (decisions, provider) = (&setup.decisions, &setup.decisions.provider);
+        let source = match provider.access_provider_server.clone() {
             Some(server) => AccessSource::Static(server),
             None => AccessSource::ClusterProxy {
-                require_addon: setup.cluster_proxy_require_addon.unwrap_or(true),
-                ca: setup.access_provider_ca,
+                require_addon: provider.cluster_proxy_require_addon,
+                ca: provider.access_provider_ca.clone(),
             },
         };
-        let access = AccessIndex::new(&setup.access_provider_name, source, true);
-        let mut hub =
-            Observed::new(now, settings, Fleet::new(bound), access, CredentialIndex::new(sync));
+        let is_static = matches!(source, AccessSource::Static(_));
+        let mut hub = Observed::new(
+            now,
+            decisions.projection(),
+            Fleet::new(decisions.bound_source()),
+            AccessIndex::new(&provider.access_provider_name, source, true),
+            CredentialIndex::new(decisions.sync()),
+        );
         hub.unread_settings = unread;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub, &releases.namespaces).await?;

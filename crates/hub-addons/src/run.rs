@@ -7,7 +7,6 @@ use consumer_access::ConsumerAccess;
 use credential_rights::CredentialRights;
 use credential_syncer::{CredentialMetrics, Syncer};
 use hub_core::access::OWN_IDENTITY_PROVIDER;
-use hub_core::fleet::BoundSource;
 use hub_process::process::{Process, ProcessError, Setup};
 use hub_runtime::host::lease::Candidate;
 use hub_runtime::observe::health::Health;
@@ -42,7 +41,7 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
                 .ok_or_else(|| requires(access_provisioner::OWN_IDENTITY_GATE, server))
         })
         .transpose()?;
-    let name = &access.access_provider_name;
+    let name = &args.decisions.provider.access_provider_name;
     let others = [
         (is_on(access_provisioner::DIRECT_GATE), DIRECT_PROVIDER),
         (own_identity.is_some(), OWN_IDENTITY_PROVIDER),
@@ -71,15 +70,15 @@ pub async fn run(args: RunArgs) -> Result<(), Failure> {
     let setup = Setup {
         health,
         metrics,
-        manager: args.cluster_manager_name.clone(),
-        bound_source: if args.compute_bound { BoundSource::Computed } else { BoundSource::Status },
+        manager: args.decisions.cluster_manager_name.clone(),
+        bound_source: args.decisions.bound_source(),
         candidate: args.leader_elect.then_some(candidate),
         ..Setup::new(client)
     };
     let provisioner = |shared: &_, settings| Provisioner::new(shared, settings, entries.clone());
     let process = Process::new(setup)
-        .add(is_on(profile_projector::GATE).then(|| args.projector()), Projector::new)
-        .add(is_on(access_provisioner::GATE).then(|| args.access.provisioner()), provisioner)
+        .add(is_on(profile_projector::GATE).then(|| args.decisions.projection()), Projector::new)
+        .add(is_on(access_provisioner::GATE).then(|| args.provisioner()), provisioner)
         .add(is_on(access_provisioner::DIRECT_GATE).then_some(()), |shared, ()| {
             Direct::new(shared, entries.clone())
         })

@@ -51,7 +51,7 @@ impl RunArgs {
                 .is_some()
                 .then(|| own_identity::ACCOUNT.into()),
             allowed_cluster_roles: self.consumers.allowed_cluster_roles.iter().cloned().collect(),
-            protected: self.protected_namespaces.clone(),
+            protected: self.decisions.protected_namespaces.clone(),
         }
     }
 
@@ -61,9 +61,9 @@ impl RunArgs {
             consumers: Consumers::new(self.access_rules()),
             permissions: self.consumers.consumer_permissions,
             account_namespace: self.consumers.consumer_account_namespace.clone(),
-            protected: self.protected_namespaces.clone(),
+            protected: self.decisions.protected_namespaces.clone(),
             installation: leases.into(),
-            provider: self.access.access_provider_name.clone(),
+            provider: self.decisions.provider.access_provider_name.clone(),
             own_provider: OWN_IDENTITY_PROVIDER.to_owned(),
         }
     }

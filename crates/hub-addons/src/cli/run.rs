@@ -7,15 +7,11 @@ use std::time::Duration;
 
 use access_provisioner::ProvisionerSettings;
 use clap::{ArgAction, Args, ValueEnum};
-use credential_syncer::{SyncSettings, SyncerSettings};
+use clusterprofile_cli::args::DecisionArgs;
+use credential_syncer::SyncerSettings;
 use futures::FutureExt as _;
-use hub_api::names::ManagerName;
 use hub_core::access::{self, AccessSource};
-use hub_core::claim_allow_list::ClaimAllowList;
 use hub_core::endpoint::ServerTemplate;
-use hub_core::label_allow_list::LabelAllowList;
-use hub_core::project::ProjectionSettings;
-use hub_core::protected::{self, ProtectedNamespaces};
 use hub_core::trust::CaReference;
 use hub_runtime::observe::health::{BindAddress, InvalidBindAddress};
 use jiff::SignedDuration;
@@ -26,8 +22,10 @@ use crate::features::FeatureGates;
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-#[command(mut_args(with_variable))]
-#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+#[command(
+    mut_args(with_variable),
+    mut_arg("access_provider_server", |flag| flag.requires("access_provider_ca"))
+)]
 pub struct RunArgs {
     /// Feature gates, as GATE=true,GATE=false
     ///
@@ -59,37 +57,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Name of the cluster manager in ClusterProfiles: only its profiles are changed
-    #[arg(long, default_value = ManagerName::DEFAULT)]
-    pub cluster_manager_name: ManagerName,
-
-    /// Labels to copy from ManagedClusters to their ClusterProfiles, as KEY,PREFIX/*
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub propagate_labels: LabelAllowList,
-
-    /// Cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*; by default all
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub propagate_claims: ClaimAllowList,
-
-    /// On a hub without Open Cluster Management: treat a ManagedClusterSetBinding as bound if its set exists. No
-    /// controller writes its condition `Bound` there
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub compute_bound: bool,
-
-    /// Copy the token of a ManagedServiceAccount only to the namespaces in its annotation
-    /// authentication.open-cluster-management.io/sync-to-namespaces. Without the annotation, it is copied to none
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub require_sync_namespaces: bool,
-
-    /// Namespaces that receive neither credentials nor permissions, as NAME,PREFIX*; those of joined clusters are
-    /// always included. This holds even if a set is bound there. Include the namespace of this program
-    #[arg(long, value_name = "NAMESPACES", default_value = protected::DEFAULT)]
-    pub protected_namespaces: ProtectedNamespaces,
-
-    /// Copy tokens that were reported before their ManagedCluster was created, for a hub that was restored from a
-    /// backup. Otherwise, they are treated as those of an earlier cluster of the same name
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub trust_restored_tokens: bool,
+    /// What the controllers decide by
+    #[command(flatten)]
+    pub decisions: DecisionArgs,
 
     /// ServiceAccount of the credential syncer, as NAMESPACE/NAME, whose permissions for Secrets the gate
     /// ClusterProfileCredRights maintains
@@ -101,7 +71,7 @@ pub struct RunArgs {
     /// For the gate ClusterProfileCredRights: bind the ClusterRole NAME-copies, by a RoleBinding of the same name, in
     /// every namespace with a bound ManagedClusterSetBinding, and list the names of tokens in the only rule of the
     /// ClusterRole NAME-tokens, which must exist. The Lease hub-addons-credential-syncer is expected in NAMESPACE.
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service_account)]
+    #[arg(long, value_name = "NAMESPACE/NAME")]
     pub credential_rights_subject: Option<ObjectName>,
 
     /// What the gate ClusterProfileConsumers maintains
@@ -163,33 +133,10 @@ fn copies_role(subject: &ObjectName) -> String {
     format!("{}-copies", subject.name)
 }
 
-/// Parses the namespace and the name of a ServiceAccount.
-fn service_account(text: &str) -> Result<ObjectName, String> {
-    text.parse()
-        .map_err(|_| format!("{text:?} is not a valid ServiceAccount: must be NAMESPACE/NAME"))
-}
-
 /// Settings of access providers.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Access providers")]
 pub struct AccessArgs {
-    /// Name of our entry in status.accessProviders, by which consumers select it
-    #[arg(long, value_name = "NAME", value_parser = provider_name, default_value = access::DEFAULT_PROVIDER)]
-    pub access_provider_name: String,
-
-    /// Publish only for clusters with the ManagedClusterAddOn cluster-proxy
-    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub cluster_proxy_require_addon: bool,
-
-    /// URL of a server of your own, with {cluster} in place of the cluster's name; by default cluster-proxy's user server
-    #[arg(long, value_name = "URL", requires = "access_provider_ca")]
-    pub access_provider_server: Option<ServerTemplate>,
-
-    /// The server's CA certificates, as configmap/NAMESPACE/NAME/KEY or secret/NAMESPACE/NAME/KEY; by default the
-    /// serving certificate of cluster-proxy's user server. Its Secret also contains its private key
-    #[arg(long, value_name = "REFERENCE")]
-    pub access_provider_ca: Option<CaReference>,
-
     /// How long to publish replaced trust anchors together with the new ones, as 10m or 0. Servers reload their
     /// certificate with a delay; the time ends earlier when TLS handshakes show the new certificate, and is extended
     /// while they show the old one
@@ -211,15 +158,6 @@ pub struct AccessArgs {
     pub user_server_ca: Option<CaReference>,
 }
 
-/// Parses the name of an access provider, whose length v1alpha2 of ClusterProfile limits.
-fn provider_name(text: &str) -> Result<String, String> {
-    const MAX_LENGTH: usize = 253;
-    match text.chars().count() {
-        1..=MAX_LENGTH => Ok(text.to_owned()),
-        length => Err(format!("must have 1 to {MAX_LENGTH} characters, got {length}")),
-    }
-}
-
 impl RunArgs {
     /// The settings of the permission controller, if a subject is given.
     pub fn rights(&self) -> Option<credential_rights::PermissionSettings> {
@@ -229,51 +167,37 @@ impl RunArgs {
             copies_role: copies_role(&subject),
             tokens_role: format!("{}-tokens", subject.name),
             service_account: subject.name,
-            protected: self.protected_namespaces.clone(),
-            require_namespaces: self.require_sync_namespaces,
+            protected: self.decisions.protected_namespaces.clone(),
+            require_namespaces: self.decisions.require_sync_namespaces,
             access_rules: self.consumers.cluster_access.then(|| self.access_rules()),
         })
     }
 
-    /// The settings of the projector.
-    pub fn projector(&self) -> ProjectionSettings {
-        ProjectionSettings {
-            manager: self.cluster_manager_name.clone(),
-            propagated_labels: self.propagate_labels.clone(),
-            propagated_claims: self.propagate_claims.clone(),
+    /// The settings of the syncer.
+    pub fn syncer(&self) -> SyncerSettings {
+        SyncerSettings {
+            sync: self.decisions.sync(),
+            copies_binding: self.credential_rights_subject.as_ref().map(copies_role),
         }
     }
 
-    /// The settings of the syncer.
-    pub fn syncer(&self) -> SyncerSettings {
-        let sync = SyncSettings {
-            manager: self.cluster_manager_name.clone(),
-            require_namespaces: self.require_sync_namespaces,
-            protected: self.protected_namespaces.clone(),
-            trust_restored: self.trust_restored_tokens,
+    /// The settings of the provisioner.
+    pub fn provisioner(&self) -> ProvisionerSettings {
+        let provider = &self.decisions.provider;
+        let ca = provider.access_provider_ca.clone();
+        let source = match &provider.access_provider_server {
+            // Clap requires the CA with it.
+            Some(server) => AccessSource::Static(server.clone()),
+            None => AccessSource::ClusterProxy {
+                require_addon: provider.cluster_proxy_require_addon,
+                ca: ca.clone(),
+            },
         };
-        SyncerSettings {
-            sync,
-            copies_binding: self.credential_rights_subject.as_ref().map(copies_role),
-        }
+        self.access.settings(&provider.access_provider_name, source, ca)
     }
 }
 
 impl AccessArgs {
-    /// The settings of the provisioner.
-    pub fn provisioner(&self) -> ProvisionerSettings {
-        let ca = self.access_provider_ca.clone();
-        let source = match &self.access_provider_server {
-            // Clap requires the CA with it.
-            Some(server) => AccessSource::Static(server.clone()),
-            None => AccessSource::ClusterProxy {
-                require_addon: self.cluster_proxy_require_addon,
-                ca: ca.clone(),
-            },
-        };
-        self.settings(&self.access_provider_name, source, ca)
-    }
-
     /// The settings of the provisioner of the entry that leads to the user server, if it is known where that is.
     pub fn own_identity(&self) -> Option<ProvisionerSettings> {
         let (server, ca) = (self.user_server_url.clone()?, self.user_server_ca.clone()?);
@@ -378,8 +302,8 @@ mod tests {
     fn switches_take_a_value_or_none() {
         assert!(run(&[]).unwrap().leader_elect);
         assert!(!run(&["--leader-elect=false"]).unwrap().leader_elect);
-        assert!(run(&["--compute-bound"]).unwrap().compute_bound);
-        assert!(!run(&["--compute-bound=false"]).unwrap().compute_bound);
+        assert!(run(&["--compute-bound"]).unwrap().decisions.compute_bound);
+        assert!(!run(&["--compute-bound=false"]).unwrap().decisions.compute_bound);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use user_server::{AuthoritySettings, ProxyServerSettings, UserServerMetrics, Use
 
 use super::consumers::namespace;
 use super::run::HostArgs;
-use super::with_variable;
+use super::{ObjectName, with_variable};
 
 /// Arguments of `user-server`.
 #[derive(Debug, Args)]
@@ -32,8 +32,8 @@ pub struct UserServerArgs {
 
     /// Without a directory: the Secret of its own certificate authority, and the ConfigMap of the same name in which it
     /// publishes ca.crt. Both must exist
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = authority, requires = "serving_names")]
-    pub authority: Option<(Namespace, String)>,
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "serving_names")]
+    pub authority: Option<ObjectName>,
 
     /// DNS names of the serving certificate that this authority issues
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = object_name)]
@@ -139,16 +139,14 @@ impl UserServerArgs {
 
     /// Where the authority of the serving certificate is, if the user server issues it.
     pub fn authority(&self, protocols: &'static [&'static [u8]]) -> Option<AuthoritySettings> {
-        let (namespace, name) = self.authority.clone()?;
-        let (namespace, dns_names) = (namespace.to_string(), self.serving_names.clone());
-        Some(AuthoritySettings { namespace, name, dns_names, protocols })
+        let ObjectName { namespace, name } = self.authority.clone()?;
+        Some(AuthoritySettings {
+            namespace,
+            name,
+            dns_names: self.serving_names.clone(),
+            protocols,
+        })
     }
-}
-
-/// Parses the namespace and the name of the authority.
-fn authority(text: &str) -> Result<(Namespace, String), String> {
-    let (namespace_of, name) = text.split_once('/').ok_or("must be NAMESPACE/NAME")?;
-    Ok((namespace(namespace_of)?, object_name(name)?))
 }
 
 fn account(text: &str) -> Result<AccountName, String> {
