@@ -33,7 +33,7 @@ use k8s_openapi::api::coordination::v1::Lease as LeaseObject;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret as SecretObject};
 use kube::api::{DynamicObject, ListParams};
 use kube::core::{DeserializeGuard, NamespaceScope};
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use crate::CommandError;
@@ -165,29 +165,33 @@ impl<'a> Reading<'a> {
         hub.unread_settings = unread;
         self.fleet(&mut hub).await?;
         self.leases(&mut hub, &releases.namespaces).await?;
-        let proxies: Api<ManagedProxyConfiguration> = Api::all(self.client());
-        let proxy = get(&proxies, CLUSTER_PROXY).await?;
-        let proxy = proxy.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
-        if !is_static {
-            self.proxy(&mut hub, &proxy).await?;
+        self.accesses(&mut hub).await?;
+        let has_own_identity =
+            hub.accesses.values().any(|access| access.spec.identity == IdentityKind::Own);
+        if !is_static || has_own_identity {
+            let proxies: Api<ManagedProxyConfiguration> = Api::all(self.client());
+            let proxy = get(&proxies, CLUSTER_PROXY).await?;
+            let proxy = proxy.map(|it| Namespace::from(it.spec.proxy_server.namespace()));
+            if !is_static {
+                self.proxy(&mut hub, &proxy).await?;
+            }
+            if has_own_identity {
+                hub.no_kube_api_proxy = self.agents(&proxy).await?;
+            }
         }
         self.profiles(&mut hub).await?;
         self.accounts(&mut hub).await?;
         self.secrets(&mut hub).await?;
-        self.accesses(&mut hub).await?;
-        self.agents(&mut hub, &proxy).await?;
         Ok(hub)
     }
 
-    /// Reads whether the agents of cluster-proxy connect under the names of their clusters, if an object needs that.
-    /// Tenants can create Deployments with any name, so only those in the namespaces of OCM count, and in that of the proxy.
-    async fn agents(&self, hub: &mut Observed, proxy: &Known<Namespace>) -> Result<(), HubError> {
-        if !hub.accesses.values().any(|access| access.spec.identity == IdentityKind::Own) {
-            return Ok(());
-        }
+    /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters. Tenants can create
+    /// Deployments with any name, so only those in the namespaces of OCM count, and in that of the proxy.
+    async fn agents(&self, proxy: &Known<Namespace>) -> Result<Known<Object>, HubError> {
         let api: Api<Deployment> = Api::all(self.client());
         let params = ListParams::default().fields(&format!("metadata.name={PROXY_MANAGER}"));
-        let is_without = |deployment: &Deployment| {
+        let Some(found) = list(&api, &params).await? else { return Ok(Known::Unknown) };
+        let is_without = |deployment: &&Deployment| {
             let containers = deployment.spec.template.spec.containers.iter();
             let mut arguments =
                 containers.flat_map(|it| it.command.iter().chain(&it.args)).flatten();
@@ -197,19 +201,13 @@ impl<'a> Reading<'a> {
             let is_of_proxy = proxy.present().is_some_and(|it| it.as_str() == namespace);
             OCM_NAMESPACES.contains(&namespace.as_str()) || is_of_proxy
         };
-        hub.no_kube_api_proxy = match list(&api, &params).await? {
-            None => Known::Unknown,
-            Some(found) => {
-                let mut found = found.iter().filter(|it| is_without(it));
-                found.find_map(|it| it.namespace().filter(is_trusted)).map_or(
-                    Known::Absent,
-                    |namespace| {
-                        Known::Present(Object::namespaced("Deployment", namespace, PROXY_MANAGER))
-                    },
-                )
+        let mut namespaces = found.iter().filter(is_without).filter_map(ResourceExt::namespace);
+        Ok(match namespaces.find(is_trusted) {
+            Some(namespace) => {
+                Known::Present(Object::namespaced("Deployment", namespace, PROXY_MANAGER))
             }
-        };
-        Ok(())
+            None => Known::Absent,
+        })
     }
 
     async fn accesses(&self, hub: &mut Observed) -> Result<(), HubError> {

@@ -302,7 +302,7 @@ impl Explanation {
     }
 }
 
-/// Collects findings, and those that are in order only on request: a hub has tens of thousands.
+/// Collects findings, of which a hub has tens of thousands that are in order.
 #[derive(Debug)]
 pub(crate) struct Findings {
     all: bool,
@@ -311,14 +311,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Adds a step that is in order, if such steps are kept.
-    fn ok(&mut self, finding: impl FnOnce() -> CheckResult) {
-        if self.all {
-            self.list.push(finding());
-        }
-    }
-
-    /// Adds a finding with any mark.
+    /// Adds a finding; one that is in order only if such findings are kept.
     fn add(&mut self, finding: CheckResult) {
         self.worst = self.worst.max(finding.mark);
         if self.all || finding.mark > Status::Ok {

@@ -108,11 +108,11 @@ fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
         CheckResult::new(Step::Controllers, code, object)
     };
     if lease.is_held(hub.now) {
-        findings.ok(|| {
+        findings.add(
             step(Code::ControllerLeads)
                 .field("spec.holderIdentity", lease.holder.clone().unwrap_or_default())
-                .message(format!("a process leads: {controllers}"))
-        });
+                .message(format!("a process leads: {controllers}")),
+        );
         if let Some(unreadable) = &lease.unreadable {
             findings.add(
                 step(Code::KindUnreadable)

@@ -114,12 +114,9 @@ impl Pair<'_> {
                 self.account_steps(&account_key, &plan, state, findings);
                 continue;
             }
-            findings.ok(|| {
-                let object = Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
-                let finding =
-                    self.finding(Step::Credential, Code::Credential(State::Synced), object);
-                finding.of_account(account).field("data.token", "set")
-            });
+            let object = Object::namespaced(SECRET, &copy_key.namespace, &copy_key.name);
+            let finding = self.finding(Step::Credential, Code::Credential(State::Synced), object);
+            findings.add(finding.of_account(account).field("data.token", "set"));
         }
         if !found {
             let object = Object::namespaced(ACCOUNT, &key.cluster, "*");
@@ -150,12 +147,10 @@ impl Pair<'_> {
         };
         let (step, field, value) = facts_of(state);
         if step > Step::Account {
-            findings.ok(|| {
-                about(Step::Account, Code::AccountAsks, object()).field(
-                    format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE),
-                    labels::TRUE,
-                )
-            });
+            findings.add(about(Step::Account, Code::AccountAsks, object()).field(
+                format!("metadata.labels[{}]", labels::SYNC_TO_CLUSTER_PROFILE),
+                labels::TRUE,
+            ));
         }
         if is_unread {
             self.by_report(account, state, findings);
@@ -169,13 +164,13 @@ impl Pair<'_> {
                         .fix(agent_command(account)),
                 ),
                 Some(expiry) => {
-                    findings.ok(|| token(Code::TokenReported, format!("expires {expiry:.0}")));
+                    findings.add(token(Code::TokenReported, format!("expires {expiry:.0}")));
                 }
-                None => findings.ok(|| token(Code::TokenReported, "set".to_owned())),
+                None => findings.add(token(Code::TokenReported, "set".to_owned())),
             }
         }
         if state == State::Synced && plan.action == CopyAction::Nothing {
-            findings.ok(|| {
+            findings.add(
                 about(Step::Credential, Code::Credential(state), copy())
                     .field("data.token", "that of the account")
                     .fix(format!(
@@ -183,8 +178,8 @@ impl Pair<'_> {
                          --as system:serviceaccount:{namespace}:SERVICEACCOUNT",
                         copy = copy_key.name,
                         namespace = copy_key.namespace
-                    ))
-            });
+                    )),
+            );
             return;
         }
         let object = match step {
@@ -226,15 +221,15 @@ impl Pair<'_> {
         }
         let reported = condition(CONDITION_REPORTED).is_some_and(|(status, ..)| status == "True");
         if reported && hub.leads(SYNCER) {
-            findings.ok(|| {
+            findings.add(
                 about(Step::Token, Code::TokenReported, object())
-                    .field(format!("status.conditions[{CONDITION_REPORTED}]"), "True")
-            });
-            findings.ok(|| {
+                    .field(format!("status.conditions[{CONDITION_REPORTED}]"), "True"),
+            );
+            findings.add(
                 about(Step::Credential, Code::Credential(State::Synced), object())
                     .field(format!("status.conditions[{CONDITION_SYNCED}]"), shown)
-                    .message("the credential syncer reports no missing copy")
-            });
+                    .message("the credential syncer reports no missing copy"),
+            );
             return;
         }
         let secret = match state {

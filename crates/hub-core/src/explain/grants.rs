@@ -153,24 +153,24 @@ impl Pair<'_> {
     fn granted_by(&self, name: &ClusterSetName, findings: &mut Findings) {
         let (hub, key) = (self.hub, self.key);
         let step = |step, object| self.finding(step, Code::Grant(Verdict::Granted), object);
-        findings.ok(|| {
-            let (field, value) = match hub.fleet.bound_source() {
-                BoundSource::Status => ("status.conditions[Bound]", "True"),
-                BoundSource::Computed => ("spec.clusterSet", name.as_str()),
-            };
+        let (field, value) = match hub.fleet.bound_source() {
+            BoundSource::Status => ("status.conditions[Bound]", "True"),
+            BoundSource::Computed => ("spec.clusterSet", name.as_str()),
+        };
+        findings.add(
             step(Step::Binding, Object::namespaced(BINDING, &key.namespace, name))
                 .field(field, value)
-                .message("the binding is in force")
-        });
+                .message("the binding is in force"),
+        );
         let selector = hub.fleet.set(name).and_then(|set| set.selector.as_ref().ok());
-        findings.ok(|| {
-            let cluster = hub.fleet.cluster(&key.cluster);
-            let value =
-                selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
+        let cluster = hub.fleet.cluster(&key.cluster);
+        let value =
+            selector.zip(cluster).map(|(selector, cluster)| compared(selector, name, cluster));
+        findings.add(
             step(Step::ClusterSet, Object::cluster_scoped(SET, name))
                 .field("spec.clusterSelector", value.unwrap_or_default())
-                .message("the set selects the cluster")
-        });
+                .message("the set selects the cluster"),
+        );
     }
 }
 

@@ -82,7 +82,7 @@ impl Pair<'_> {
             findings.add(finding.fix(fix));
         }
         let manager = profile.observed.manager.as_str();
-        findings.ok(|| step(Code::ProfileUpToDate).field("spec.clusterManager.name", manager));
+        findings.add(step(Code::ProfileUpToDate).field("spec.clusterManager.name", manager));
         true
     }
 
