@@ -73,8 +73,20 @@ impl Status {
 
 /// The steps that an application depends on, in this order. The comments are the texts of `docs/reference.md`.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, EnumMessage, VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    EnumMessage,
+    IntoStaticStr,
+    VariantArray,
 )]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Step {
     /// The ClusterAccesses of the namespace are accepted, and the cluster is ready for them.
     ClusterAccess,
@@ -104,19 +116,8 @@ impl Step {
 
     /// The name for people.
     #[must_use]
-    pub fn title(self) -> &'static str {
-        match self {
-            Self::ClusterAccess => "cluster access",
-            Self::Controllers => "controllers",
-            Self::Binding => "binding",
-            Self::ClusterSet => "cluster set",
-            Self::Profile => "profile",
-            Self::AccessProvider => "access provider",
-            Self::OwnIdentity => "own identity",
-            Self::Account => "account",
-            Self::Token => "token",
-            Self::Credential => "credential",
-        }
+    pub fn title(self) -> String {
+        self.into_str().replace('_', " ")
     }
 }
 

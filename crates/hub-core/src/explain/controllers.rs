@@ -6,7 +6,7 @@ use hub_api::cluster_access::ClusterAccess;
 use hub_api::labels;
 
 use super::observed::{
-    CONSUMER_ACCESS, CONTROLLERS, Lease, LeaseState, Observed, PROJECTOR, PROVISIONER, SYNCER,
+    CONSUMER_ACCESS, CONTROLLERS, Lease, Observed, PROJECTOR, PROVISIONER, SYNCER,
 };
 use super::{CheckResult, Code, Findings, Object, Status, Step};
 
@@ -41,28 +41,27 @@ pub(super) fn steps(hub: &Observed, needed: &BTreeSet<&'static str>, findings: &
                 .fix("kubectl auth can-i list clusterrolebindings"),
         );
     }
-    if CONTROLLERS.into_iter().all(|it| matches!(hub.leading(it), LeaseState::NoLease)) {
-        none_leads(hub, needed, findings);
-        return;
-    }
-    if hub.leases.is_none() {
+    let Some(leases) = &hub.leases else {
         findings.add(of_leases(Code::NotReadable).field("spec.holderIdentity", "").fix(format!(
             "kubectl auth can-i list leases/hub-addons-{PROJECTOR} --all-namespaces"
         )));
+        return;
+    };
+    if !CONTROLLERS.iter().any(|it| leases.contains_key(*it)) {
+        none_leads(hub, needed, findings);
+        return;
     }
     let mut shown: Vec<&Lease> = Vec::new();
     // Without ClusterAccesses, consumer access need not be enabled.
     let concerned = |it: &&str| *it != CONSUMER_ACCESS || !hub.accesses.is_empty();
     for controller in CONTROLLERS.into_iter().filter(concerned) {
-        match hub.leading(controller) {
-            LeaseState::Unknown => {}
-            LeaseState::NoLease => no_lease_step(controller, needed.contains(controller), findings),
-            LeaseState::NotHeld(lease) | LeaseState::Held(lease) => {
-                if !shown.contains(&lease) {
-                    shown.push(lease);
-                    lease_step(hub, lease, findings);
-                }
+        match leases.get(controller) {
+            None => no_lease_step(controller, needed.contains(controller), findings),
+            Some(lease) if !shown.contains(&lease) => {
+                shown.push(lease);
+                lease_step(hub, lease, findings);
             }
+            Some(_) => {}
         }
     }
 }
@@ -101,7 +100,7 @@ fn no_lease_step(controller: &str, is_needed: bool, findings: &mut Findings) {
 
 fn lease_step(hub: &Observed, lease: &Lease, findings: &mut Findings) {
     let mut controllers = CONTROLLERS.to_vec();
-    controllers.retain(|it| hub.leases.as_ref().and_then(|leases| leases.get(*it)) == Some(lease));
+    controllers.retain(|it| hub.lease(it) == Some(lease));
     let controllers = controllers.join(", ");
     let step = |code| {
         let object = Object::namespaced("Lease", &lease.namespace, &lease.name);

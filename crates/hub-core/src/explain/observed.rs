@@ -184,29 +184,13 @@ impl Lease {
     }
 }
 
-/// The state of the Lease of a controller's process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaseState<'a> {
-    /// The Leases cannot be read.
-    Unknown,
-    /// No Lease names it: it has never run, or runs without leader election.
-    NoLease,
-    /// No process holds its Lease, or the holder no longer renews it.
-    NotHeld(&'a Lease),
-    /// A process leads.
-    Held(&'a Lease),
-}
-
 impl Observed {
-    /// The state of the Lease of the process with the controller of this name.
-    #[must_use]
-    pub fn leading(&self, controller: &str) -> LeaseState<'_> {
-        let Some(leases) = &self.leases else { return LeaseState::Unknown };
-        let Some(lease) = leases.get(controller) else { return LeaseState::NoLease };
-        if lease.is_held(self.now) { LeaseState::Held(lease) } else { LeaseState::NotHeld(lease) }
+    /// The Lease of the process with the controller of this name, if one names it and can be read.
+    pub(super) fn lease(&self, controller: &str) -> Option<&Lease> {
+        self.leases.as_ref()?.get(controller)
     }
 
     pub(super) fn leads(&self, controller: &str) -> bool {
-        matches!(self.leading(controller), LeaseState::Held(_))
+        self.lease(controller).is_some_and(|lease| lease.is_held(self.now))
     }
 }

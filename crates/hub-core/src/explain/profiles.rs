@@ -4,7 +4,7 @@ use hub_api::cluster_profile::Cluster;
 use hub_api::names::ProfileKey;
 
 use super::controllers::DEPLOYMENTS;
-use super::observed::{LeaseState, PROJECTOR, PROVISIONER, ShownProfile};
+use super::observed::{PROJECTOR, PROVISIONER, ShownProfile};
 use super::{CheckResult, Code, Findings, Object, Pair, Status, Step};
 use crate::access::{self, Offer, Withheld};
 use crate::finding::{Finding, Reason};
@@ -129,12 +129,12 @@ impl Pair<'_> {
 
     /// The command that shows the logs of a controller.
     pub(super) fn controller_command(&self, controller: &str) -> String {
-        match self.hub.leading(controller) {
-            LeaseState::Held(lease) | LeaseState::NotHeld(lease) => format!(
+        match self.hub.lease(controller) {
+            Some(lease) => format!(
                 "kubectl logs --namespace {} --selector app.kubernetes.io/name=hub-addons --prefix",
                 lease.namespace
             ),
-            LeaseState::Unknown | LeaseState::NoLease => DEPLOYMENTS.to_owned(),
+            None => DEPLOYMENTS.to_owned(),
         }
     }
 
@@ -150,8 +150,7 @@ impl Pair<'_> {
         let offer = hub.access.offer(key, observed);
         let step = |code| self.finding(Step::AccessProvider, code, self.profile_object());
         // A hub that runs the projector without the provisioner publishes no access providers.
-        let is_off =
-            matches!(hub.leading(PROVISIONER), LeaseState::NoLease) && hub.leads(PROJECTOR);
+        let is_off = hub.lease(PROVISIONER).is_none() && hub.leads(PROJECTOR);
         let configured =
             access::cluster_of(observed).ok().and_then(|it| hub.access.static_server(&it));
         match (&offer, &entry) {
