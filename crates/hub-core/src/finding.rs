@@ -260,11 +260,6 @@ pub enum Reason {
 impl Reason {
     /// Every reason, for metrics that start at zero.
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// What has happened, for the documentation.
-    pub(crate) fn summary(self) -> &'static str {
-        self.get_documentation().and_then(|text| text.split("\n\n").next()).unwrap_or_default()
-    }
 }
 
 /// One finding about one object.

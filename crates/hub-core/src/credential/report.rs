@@ -19,7 +19,7 @@ use crate::grant;
 pub const INVALID_NAMESPACE: &str = "InvalidNamespace";
 
 /// The text for that reason.
-pub(crate) const INVALID_ENTRIES: &str =
+pub const INVALID_ENTRIES: &str =
     "the annotation contains entries that are not valid namespace names";
 
 /// The reason of the condition if the annotation is too long to be read.

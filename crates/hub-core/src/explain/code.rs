@@ -1,13 +1,10 @@
 //! The results of steps, as codes for scripts and texts for people.
 
-use std::fmt;
-
 use serde::{Serialize, Serializer};
-use strum::{EnumDiscriminants, EnumIter, EnumMessage, IntoEnumIterator as _, IntoStaticStr};
+use strum::{EnumDiscriminants, EnumIter, EnumMessage, IntoStaticStr};
 
 use super::Status;
 use crate::access::Withheld;
-use crate::credential::report::{INVALID_ENTRIES, INVALID_NAMESPACE};
 use crate::credential::state::State;
 use crate::finding::Reason;
 use crate::grant::Verdict;
@@ -132,41 +129,7 @@ pub enum Code {
     OwnIdentityNotPublished,
 }
 
-/// The findings of the projector that are about a profile or its cluster.
-const OF_PROFILES: [Reason; 8] = [
-    Reason::ForeignProfile,
-    Reason::ProfileTerminating,
-    Reason::MemberIdChanged,
-    Reason::MemberIdShared,
-    Reason::UnlabelledProfile,
-    Reason::NameTooLong,
-    Reason::Unreadable,
-    Reason::TooManyAccessProviders,
-];
-
 impl Code {
-    /// Every code with its meaning, for the documentation and its test: more than once if several enums have it.
-    pub fn all() -> impl Iterator<Item = (&'static str, String)> {
-        let own = Self::iter().map(|code| (Variant::from(&code).into(), meaning(&code)));
-        let grants = Verdict::all().map(|verdict| (verdict_code(&verdict), verdict.to_string()));
-        let withheld = |why: &Withheld| (withheld_code(*why), meaning(why));
-        let is_described = |why: &&Withheld| why.get_documentation().is_some();
-        let (described, others): (Vec<_>, Vec<_>) = Withheld::ALL.iter().partition(is_described);
-        // If such a code is the reason of an Event, it means the same.
-        let of_events = grants.chain(others.into_iter().map(withheld)).map(|(code, text)| {
-            let reason = Reason::ALL.iter().find(|reason| reason.into_str() == code);
-            (code, reason.map_or(text, |reason| reason.summary().to_owned()))
-        });
-        let profiles = OF_PROFILES.map(|reason| (reason.into_str(), reason.summary().to_owned()));
-        let states = State::all().map(|state| (state.into_str(), meaning(&state)));
-        let invalid = (INVALID_NAMESPACE, INVALID_ENTRIES.to_owned());
-        own.chain(described.into_iter().map(withheld))
-            .chain(of_events)
-            .chain(profiles)
-            .chain(states)
-            .chain([invalid])
-    }
-
     /// The code as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -208,11 +171,6 @@ impl Code {
     }
 }
 
-/// What a variant means: its comment or, if that would not say more, its text.
-fn meaning(variant: &(impl EnumMessage + fmt::Display)) -> String {
-    variant.get_documentation().map_or_else(|| variant.to_string(), str::to_owned)
-}
-
 fn verdict_code(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::Granted => "Granted",
@@ -239,18 +197,5 @@ fn withheld_code(why: Withheld) -> &'static str {
 impl Serialize for Code {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_code_has_a_text_for_people() {
-        let withheld = Withheld::ALL.iter().copied().map(Code::Withheld);
-        for code in Code::iter().chain(withheld).chain(State::all().map(Code::Credential)) {
-            assert!(!code.to_string().is_empty(), "{}", code.as_str());
-        }
     }
 }
