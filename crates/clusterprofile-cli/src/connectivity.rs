@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hub_api::cluster_access::ClusterAccess;
 use hub_api::cluster_profile::Cluster;
 use hub_api::secret::SecretBytes;
-use hub_core::access::{EXEC_EXTENSION, PublishedServer, ServerState, Sighting};
+use hub_core::access::{EXEC_EXTENSION, PublishedServer, Sighting};
 use hub_core::endpoint::ServerAddress;
 use hub_core::entry::Refusal;
 use hub_core::trust::TrustBundle;
@@ -297,13 +297,8 @@ async fn handshake(
         Ok((stream, presented)) => (Some(stream), Sighting::Presented(presented)),
         Err(sighting) => (None, sighting),
     };
-    match (server.judge(&sighting), stream, sighting) {
-        ((ServerState::Ok, _), Some(stream), Sighting::Presented(presented)) => Ok((
-            stream,
-            format!("{host} presents a valid certificate until {:.0}", presented.expires),
-        )),
-        ((state, detail), ..) => Err(format!("{host} {state}: {detail}")),
-    }
+    let detail = server_check::verdict(&server, &sighting)?;
+    Ok((stream.ok_or_else(|| detail.clone())?, detail))
 }
 
 /// An HTTP connection to the cluster with a token.

@@ -18,7 +18,7 @@ mod release;
 mod report;
 mod request;
 mod requests;
-mod table;
+pub mod table;
 
 use std::io::{self, Write as _};
 

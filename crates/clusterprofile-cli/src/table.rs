@@ -4,7 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Prints rows in columns. The last column is not padded.
-pub(crate) fn print(rows: &[Vec<String>], out: &mut impl Write) -> io::Result<()> {
+///
+/// # Errors
+///
+/// They cannot be written.
+pub fn print(rows: &[Vec<String>], out: &mut impl Write) -> io::Result<()> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         rows.iter()

@@ -2,12 +2,11 @@
 //!
 //! A Lease counts as renewed if it changes while this runs, so that only our own clock is used.
 
-use std::fmt;
 use std::time::Duration;
 
-use clusterprofile_cli::profile_version;
+use clusterprofile_cli::{profile_version, table};
 use hub_api::workloads::Deployment;
-use hub_core::access::{PublishedServer, ServerState, Sighting};
+use hub_core::access::PublishedServer;
 use hub_core::consumer_access::{COMPONENT, INSTALLATION};
 use hub_core::profile::ObservedProfile;
 use hub_runtime::write::error::summary;
@@ -18,7 +17,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
 use crate::cli::{CheckArgs, ObjectName};
-use crate::connect;
+use crate::{Failure, connect};
 
 /// How long a holder has to renew a lease without a duration: client-go's default.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -42,47 +41,30 @@ const EQUIPMENT: [(&str, &str, &str); 6] = [
     ("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig"),
 ];
 
-/// What is expected, each with why it is met, or why not.
-#[derive(Default)]
-struct Expectations(Vec<(String, Result<String, String>)>);
-
-impl Expectations {
-    /// Whether every expectation is met.
-    fn works(&self) -> bool {
-        self.0.iter().all(|(_, result)| result.is_ok())
-    }
-
-    /// How many expectations are not met.
-    fn complaint(&self) -> String {
-        let failed = self.0.iter().filter(|(_, result)| result.is_err()).count();
-        format!("{failed} of {} expectations are not met", self.0.len())
-    }
-}
-
-impl fmt::Display for Expectations {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.0.iter().map(|(what, _)| what.chars().count()).max().unwrap_or(0);
-        if !self.0.is_empty() {
-            writeln!(f, "{:width$}  WORKS  WHY", "EXPECTED")?;
-        }
-        self.0.iter().try_for_each(|(what, result)| {
-            let (works, why) = match result {
-                Ok(why) => ("yes", why),
-                Err(why) => ("no", why),
-            };
-            writeln!(f, "{what:width$}  {works:5}  {why}")
-        })
-    }
-}
+/// What is expected, and why it is met, or why not.
+type Expectation = (String, Result<String, String>);
 
 /// Checks the expectations, and prints each with the reason why it is met or not. Returns what to complain about.
-pub async fn check(args: &CheckArgs) -> Result<(String, Option<String>), String> {
-    let report = look(&connect::connect(args.kubeconfig.as_deref()).await?, args).await;
-    Ok((report.to_string(), (!report.works()).then(|| report.complaint())))
+pub async fn check(args: &CheckArgs) -> Result<(Vec<u8>, Option<String>), Failure> {
+    let expectations = look(&connect::connect(args.kubeconfig.as_deref()).await?, args).await;
+    let mut rows = vec![["EXPECTED", "WORKS", "WHY"].map(str::to_owned).to_vec()];
+    let mut failed = 0;
+    for (what, result) in &expectations {
+        let (works, why) = match result {
+            Ok(why) => ("yes", why),
+            Err(why) => ("no", why),
+        };
+        failed += usize::from(result.is_err());
+        rows.push(vec![what.clone(), works.to_owned(), why.clone()]);
+    }
+    let mut report = Vec::new();
+    table::print(&rows, &mut report)?;
+    let complaint = format!("{failed} of {} expectations are not met", expectations.len());
+    Ok((report, (failed > 0).then_some(complaint)))
 }
 
-async fn look(client: &Client, args: &CheckArgs) -> Expectations {
-    let mut report = Expectations::default();
+async fn look(client: &Client, args: &CheckArgs) -> Vec<Expectation> {
+    let mut found = Vec::new();
     if let Some(installation) = &args.expect_withdrawn {
         for gvk @ (group, version, kind) in EQUIPMENT {
             let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -90,24 +72,24 @@ async fn look(client: &Client, args: &CheckArgs) -> Expectations {
             let labels = format!("{component}={controller},{INSTALLATION}={installation}");
             let params = ListParams::default();
             let params = if gvk == CLUSTER_ACCESS { params } else { params.labels(&labels) };
-            report.0.push((kind.plural.clone(), withdrawn(client, &kind, &params).await));
+            found.push((kind.plural.clone(), withdrawn(client, &kind, &params).await));
         }
     }
     if let Some(provider) = &args.expect_server {
-        report.0.push((format!("server of {provider}"), server(client, provider).await));
+        found.push((format!("server of {provider}"), server(client, provider).await));
     }
     if args.expect_leases.is_empty() && args.expect_deployments.is_empty() {
-        return report;
+        return found;
     }
-    report.0.push(("clusterprofiles".to_owned(), served(client).await));
+    found.push(("clusterprofiles".to_owned(), served(client).await));
     for name in &args.expect_deployments {
-        report.0.push((format!("deployment {name}"), available(client, name).await));
+        found.push((format!("deployment {name}"), available(client, name).await));
     }
     // Concurrently: each may take as long as its lease.
     let leases = args.expect_leases.iter();
     let leases = leases.map(async |name| (format!("lease {name}"), held(client, name).await));
-    report.0.extend(futures::future::join_all(leases).await);
-    report
+    found.extend(futures::future::join_all(leases).await);
+    found
 }
 
 async fn withdrawn(
@@ -163,15 +145,7 @@ async fn server(client: &Client, provider: &str) -> Result<String, String> {
         )
     });
     let Some(published) = published else { return Ok("no ClusterProfile has it yet".to_owned()) };
-    let sighting = server_check::check(published.clone()).await;
-    let (state, detail) = published.judge(&sighting);
-    match (state, sighting) {
-        (ServerState::Ok, Sighting::Presented(presented)) => Ok(format!(
-            "{} presents a valid certificate until {:.0}",
-            published.address.host, presented.expires
-        )),
-        _ => Err(format!("{} {state}: {detail}", published.address.host)),
-    }
+    server_check::verdict(&published, &server_check::check(published.clone()).await)
 }
 
 async fn available(client: &Client, name: &ObjectName) -> Result<String, String> {

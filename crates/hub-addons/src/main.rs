@@ -50,9 +50,9 @@ async fn main() -> ExitCode {
             outcome(user_server::user_server(*args).await)
         }
         Command::Check(args) => match check::check(&args).await {
-            Ok((report, None)) => print(report.as_bytes()),
+            Ok((report, None)) => print(&report),
             Ok((report, Some(complaint))) => {
-                print(report.as_bytes());
+                print(&report);
                 // A closed stderr leaves the exit status.
                 let _ = writeln!(io::stderr(), "error: {complaint}");
                 ExitCode::FAILURE

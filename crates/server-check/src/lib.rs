@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hub_core::access::{Presented, PublishedServer, Sighting};
+use hub_core::access::{Presented, PublishedServer, ServerState, Sighting};
 use hub_core::trust::{self, TrustAnchor};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
@@ -39,6 +39,21 @@ async fn connect(server: PublishedServer) -> Sighting {
             Err(sighting) => sighting,
         },
         Err(error) => Sighting::Unreachable(explained(&error)),
+    }
+}
+
+/// Until when the certificate of the server is valid, or why clients cannot use the server.
+///
+/// # Errors
+///
+/// The server is not in order.
+pub fn verdict(server: &PublishedServer, sighting: &Sighting) -> Result<String, String> {
+    let host = &server.address.host;
+    match (server.judge(sighting), sighting) {
+        ((ServerState::Ok, _), Sighting::Presented(Presented { expires, .. })) => {
+            Ok(format!("{host} presents a valid certificate until {expires:.0}"))
+        }
+        ((state, detail), _) => Err(format!("{host} {state}: {detail}")),
     }
 }
 
