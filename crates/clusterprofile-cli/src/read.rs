@@ -418,7 +418,7 @@ impl<'a> Reading<'a> {
                 cluster: ClusterName::new(secret.namespace().unwrap_or_default()),
                 account: AccountName::new(secret.name_any()),
             };
-            hub.credentials.apply_source(key, TokenSource::read(secret));
+            hub.credentials.set_source(&key, Some(TokenSource::read(secret)));
         }
         let mut seen = BTreeSet::new();
         for secret in &copies.objects {

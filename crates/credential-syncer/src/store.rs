@@ -256,23 +256,14 @@ impl Store {
         keys.all(|key| !is_queued(&key) || has_trouble(&key.namespace))
     }
 
-    pub(crate) fn apply_account(&self, key: AccountKey, account: Account) {
-        self.change_account(key, |index, key| index.apply_needed_account(key.clone(), account));
-    }
-
-    pub(crate) fn delete_account(&self, key: AccountKey) {
-        self.change_account(key, CredentialIndex::delete_account);
-    }
-
-    /// Changes an account, and queues its report, and its copies if the change concerns them.
-    fn change_account(
-        &self,
-        key: AccountKey,
-        change: impl FnOnce(&mut CredentialIndex, &AccountKey) -> bool,
-    ) {
+    /// Records an account, and queues its report, and its copies if the change concerns them.
+    pub(crate) fn set_account(&self, key: AccountKey, account: Option<Account>) {
         self.change(|fleet, state| {
             let before = state.index.account(&key).map(|account| account.version.uid.clone());
-            let is_changed = change(&mut state.index, &key);
+            let is_changed = match account {
+                Some(account) => state.index.apply_needed_account(key.clone(), account),
+                None => state.index.delete_account(&key),
+            };
             let is_known = state.index.account(&key).is_some();
             if !is_known {
                 let Some(uid) = before else { return };
@@ -307,21 +298,16 @@ impl Store {
         }
     }
 
-    pub(crate) fn apply_source(&self, key: &AccountKey, source: TokenSource) {
+    pub(crate) fn set_source(&self, key: &AccountKey, source: Option<TokenSource>) {
         self.change(|fleet, state| {
-            if state.index.apply_source(key.clone(), source) && self.host.is_working() {
+            let is_there = source.is_some();
+            if state.index.set_source(key, source) && self.host.is_working() {
                 let keys = state.index.keys_of(fleet, key);
-                state.memory.source_changed(&keys);
+                if is_there {
+                    state.memory.source_changed(&keys);
+                }
                 self.queue_copies(fleet, state, keys);
             }
-        });
-    }
-
-    pub(crate) fn delete_source(&self, key: &AccountKey) {
-        self.change(|fleet, state| {
-            state.index.delete_source(key);
-            let keys = state.index.keys_of(fleet, key);
-            self.queue_copies(fleet, state, keys);
         });
     }
 
@@ -417,31 +403,22 @@ impl Store {
         }
     }
 
-    /// Records a permission for copies in a namespace.
-    pub(crate) fn add_granted(&self, namespace: &Namespace) {
+    /// Records whether there is a permission for copies in a namespace. Queues the copies there, and the accounts that
+    /// report on them, if that concerns any.
+    pub(crate) fn set_granted(&self, namespace: &Namespace, is_granted: bool) {
         let mut state = self.state.lock();
-        if state.index.permit_copies(namespace) {
-            self.permission_changed(&mut state, namespace);
+        if state.index.permit_copies(namespace, is_granted) {
+            state.backlog.namespaces.insert(namespace.clone());
+            self.has_backlog.notify_one();
         }
-        if state.granted.insert(namespace.clone()) {
+        let is_changed = if is_granted {
+            state.granted.insert(namespace.clone())
+        } else {
+            state.granted.remove(namespace)
+        };
+        if is_changed {
             self.follow_namespace(&mut state, namespace);
         }
-    }
-
-    /// Records that a namespace has no permission for copies any more.
-    pub(crate) fn remove_granted(&self, namespace: &Namespace) {
-        let mut state = self.state.lock();
-        state.granted.remove(namespace);
-        if state.index.forbid_copies(namespace) {
-            self.permission_changed(&mut state, namespace);
-        }
-        self.follow_namespace(&mut state, namespace);
-    }
-
-    /// Queues the copies in a namespace, and the accounts that report on them.
-    fn permission_changed(&self, state: &mut State, namespace: &Namespace) {
-        state.backlog.namespaces.insert(namespace.clone());
-        self.has_backlog.notify_one();
     }
 
     /// What has changed since the last call about the names by which tokens are watched, and about the namespaces in
@@ -521,12 +498,12 @@ impl Store {
         }
     }
 
-    /// Forgets what concerns watches that have ended: those of all other namespaces.
-    pub(crate) fn keep_watches(&self, is_watched: impl Fn(&Namespace) -> bool) {
-        self.state.lock().failing.retain(&is_watched);
-        if self.is_limited() {
-            self.copies.written.retain(|key| is_watched(&key.namespace));
-        }
+    /// Forgets what the watch on the copies in a namespace has shown, which has ended.
+    pub(crate) fn forget_copies(&self, namespace: &Namespace) {
+        let mut state = self.state.lock();
+        state.index.forget_copies(namespace);
+        state.failing.remove(namespace);
+        self.copies.written.retain(|key| key.namespace != *namespace);
     }
 
     /// Waits until [`Self::reach`] may have changed.

@@ -13,7 +13,7 @@ use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::source::TokenSource;
 use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
-use hub_runtime::watch::{LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Each, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
 use crate::store::{ReachChange, Store};
@@ -23,7 +23,14 @@ use crate::store::{ReachChange, Store};
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let accounts =
         Watch::<ManagedServiceAccount>::all("managedserviceaccounts").paged(LARGE_PAGE).optional();
-    watches.watch(accounts, AccountSink { store: Arc::clone(store) });
+    let sink = Each::<_, ManagedServiceAccount> {
+        store: Arc::clone(store),
+        set: |store, key, account| {
+            store.set_account(AccountKey::from(key), account.map(Account::read));
+        },
+        set_read: |store, is_read| store.set_accounts_read(is_read),
+    };
+    watches.watch(accounts, sink);
     // A copy may name its profile in a version that is no longer served.
     store.served.watch(watches);
     let (this, served) = (Arc::clone(store), store.served.clone());
@@ -34,14 +41,24 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     watches.spawn("the queue of all copies", async move { this.queue().await });
     match &store.copies_binding {
         None => {
-            watches
-                .watch(tokens().optional(), TokenSink { store: Arc::clone(store), account: None });
+            watches.watch(tokens().optional(), token_sink(store, None));
             watches
                 .watch(copies().optional(), CopySink { store: Arc::clone(store), namespace: None });
         }
         Some(name) => {
             let permissions = Watch::<RoleBinding>::all("rolebindings (copies)").named(name);
-            let sink = CopyPermissionSink { store: Arc::clone(store), role: name.clone() };
+            // It also is the name of the ClusterRole that they must bind.
+            let sink = Each::<_, RoleBinding> {
+                store: (Arc::clone(store), name.clone()),
+                set: |(store, role), key, binding| {
+                    let binding = binding.and_then(Result::ok);
+                    let is_granted = binding.is_some_and(|it| gives_copies(&it, role));
+                    store.set_granted(&Namespace::new(key.namespace.clone()), is_granted);
+                },
+                set_read: |(store, _), is_read| {
+                    store.set_read(|index| &mut index.permissions_unread, is_read);
+                },
+            };
             watches.watch(permissions, sink);
             watches.spawn("the watches on secrets", follow(Arc::clone(store), watches.clone()));
         }
@@ -66,78 +83,46 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         store.reach_changed().await;
         let ReachChange { names, moved, namespaces } =
             store.reach(|namespace| copies_in.contains_key(namespace));
-        let watches_before = tokens_of.len() + copies_in.len();
-        if let Some(names) = &names {
-            tokens_of.retain(|account, _| names.contains(account));
+        // What a watch has shown is forgotten with it, and does not count for a later one.
+        let is_unused =
+            |account: &AccountName| names.as_ref().is_some_and(|names| !names.contains(account));
+        for (account, _) in tokens_of.extract_if(.., |account, _| is_unused(account)) {
+            store.change(|_, state| state.index.forget_sources(&account));
         }
-        copies_in.retain(|namespace, _| namespaces.get(namespace) != Some(&false));
-        if tokens_of.len() + copies_in.len() < watches_before {
-            store.change(|_, state| {
-                state.index.keep_listed(
-                    |account| tokens_of.contains_key(account),
-                    |namespace| copies_in.contains_key(namespace),
-                );
-            });
+        let is_ended = |namespace: &Namespace| namespaces.get(namespace) == Some(&false);
+        for (namespace, _) in copies_in.extract_if(.., |namespace, _| is_ended(namespace)) {
+            store.forget_copies(&namespace);
         }
         store.accounts_moved(moved);
         for account in names.into_iter().flatten() {
             tokens_of.entry(account).or_insert_with_key(|account| {
-                // What an earlier watch has shown does not count for this one.
-                store.change(|_, state| state.index.forget_sources(account));
-                let sink = TokenSink { store: Arc::clone(&store), account: Some(account.clone()) };
+                let sink = token_sink(&store, Some(account.clone()));
                 watches.watch_while_held(tokens().named(account.as_str()).late(), sink)
             });
         }
         for (namespace, _) in namespaces.into_iter().filter(|(_, is_watched)| *is_watched) {
             copies_in.entry(namespace).or_insert_with_key(|namespace| {
-                store.change(|_, state| state.index.forget_copies(namespace));
                 let sink =
                     CopySink { store: Arc::clone(&store), namespace: Some(namespace.clone()) };
                 watches.watch_while_held(copies().in_namespace(namespace.as_str()).late(), sink)
             });
         }
-        store.keep_watches(|namespace| copies_in.contains_key(namespace));
     }
 }
 
-struct AccountSink {
-    store: Arc<Store>,
-}
-
-impl Sink<ManagedServiceAccount> for AccountSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedServiceAccount, Unreadable>) {
-        self.store.apply_account(AccountKey::from(key), Account::read(object));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.store.delete_account(AccountKey::from(key));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.store.set_accounts_read(is_read);
-    }
-}
-
-struct TokenSink {
-    store: Arc<Store>,
-    /// The name to which the watch is limited.
-    account: Option<AccountName>,
-}
-
-impl Sink<Secret> for TokenSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        // The error is dropped: it may quote the Secret.
-        let source =
-            object.map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret));
-        self.store.apply_source(&AccountKey::from(key), source);
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.store.delete_source(&AccountKey::from(key));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.store.set_sources_read(self.account.as_ref(), is_read);
+/// Receives tokens: all of them, or those of accounts of one name.
+fn token_sink(store: &Arc<Store>, account: Option<AccountName>) -> impl Sink<Secret> + use<> {
+    Each::<_, Secret> {
+        store: (Arc::clone(store), account),
+        set: |(store, _), key, secret| {
+            // The error is dropped: it may quote the Secret.
+            let source = secret.map(|secret| {
+                secret
+                    .map_or_else(|_| TokenSource::unreadable(), |secret| TokenSource::read(&secret))
+            });
+            store.set_source(&AccountKey::from(key), source);
+        },
+        set_read: |(store, account), is_read| store.set_sources_read(account.as_ref(), is_read),
     }
 }
 
@@ -169,31 +154,6 @@ impl Sink<Secret> for CopySink {
         if let Some(namespace) = &self.namespace {
             self.store.set_failing(namespace, since.is_some());
         }
-    }
-}
-
-struct CopyPermissionSink {
-    store: Arc<Store>,
-    /// The name of the ClusterRole that a RoleBinding must bind, and of the RoleBinding itself.
-    role: String,
-}
-
-impl Sink<RoleBinding> for CopyPermissionSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
-        let namespace = Namespace::new(key.namespace.clone());
-        if object.is_ok_and(|binding| gives_copies(&binding, &self.role)) {
-            self.store.add_granted(&namespace);
-        } else {
-            self.store.remove_granted(&namespace);
-        }
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.store.remove_granted(&Namespace::new(key.namespace.clone()));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.store.set_read(|index| &mut index.permissions_unread, is_read);
     }
 }
 

@@ -114,6 +114,27 @@ impl<K, F: FnMut(Known<Result<K, Unreadable>>) + Send + 'static> Sink<K> for One
     }
 }
 
+/// Receives each object of a watch, `None` for one that does not exist any more, and whether they can be read.
+pub struct Each<S, K> {
+    pub store: S,
+    pub set: fn(&S, &ObjectKey, Option<Result<K, Unreadable>>),
+    pub set_read: fn(&S, bool),
+}
+
+impl<S: Send + 'static, K: 'static> Sink<K> for Each<S, K> {
+    fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>) {
+        (self.set)(&self.store, key, Some(object));
+    }
+
+    fn delete(&mut self, key: &ObjectKey) {
+        (self.set)(&self.store, key, None);
+    }
+
+    fn set_read(&mut self, is_read: bool) {
+        (self.set_read)(&self.store, is_read);
+    }
+}
+
 /// What all watches of a process share: permits for lists, how far they have seen the history of the hub, and what is
 /// logged and reported about their failures.
 #[derive(Clone)]

@@ -7,7 +7,7 @@ use hub_api::names::{AccountKey, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::text::Text;
 use hub_api::{cluster_profile, labels};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -234,10 +234,7 @@ impl Wanted<'_> {
         let metadata = ObjectMeta {
             name: Some(key.name.to_string()),
             namespace: Some(key.namespace.to_string()),
-            labels: Some(self.labels()),
-            annotations: Some(self.annotations()),
-            owner_references: Some(vec![self.owner_reference()]),
-            ..ObjectMeta::default()
+            ..self.metadata()
         };
         Secret::opaque(
             metadata,
@@ -253,56 +250,38 @@ impl Wanted<'_> {
         data.extend(
             self.credential.entries().map(|(key, bytes)| (key.to_owned(), Some(bytes.clone()))),
         );
-        Patch {
-            metadata: PatchedMetadata {
-                labels: Some(self.labels()),
-                annotations: Some(self.annotations()),
-                owner_references: Some(vec![self.owner_reference()]),
-            },
-            data: Some(data),
-        }
+        Patch { metadata: self.metadata(), data: Some(data) }
     }
 
-    fn labels(&self) -> BTreeMap<String, String> {
-        [(labels::SYNCED_FROM.to_owned(), label_value(self.account))].into()
-    }
-
-    fn annotations(&self) -> BTreeMap<String, String> {
-        [
+    /// What the metadata of a copy contains beside its name.
+    fn metadata(&self) -> ObjectMeta {
+        let annotations = [
             (labels::SYNCED_CLUSTER, self.account.cluster.as_str()),
             (labels::SYNCED_ACCOUNT, self.account.account.as_str()),
             (labels::SYNCED_ACCOUNT_UID, &self.uid.to_string()),
-        ]
-        .map(|(key, value)| (key.to_owned(), value.to_owned()))
-        .into()
-    }
-
-    fn owner_reference(&self) -> OwnerReference {
-        cluster_profile::owner_reference(
+        ];
+        let owner = cluster_profile::owner_reference(
             self.owner_versions.latest(),
             self.account.cluster.as_str(),
             &self.owner.to_string(),
-        )
+        );
+        ObjectMeta {
+            labels: Some([(labels::SYNCED_FROM.to_owned(), label_value(self.account))].into()),
+            annotations: Some(
+                annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            ),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        }
     }
 }
 
 /// A merge patch of a Secret. The default removes all data.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Patch {
-    metadata: PatchedMetadata,
+    metadata: ObjectMeta,
     /// A value of `None` removes a key; `None` for the map removes all data.
     data: Option<BTreeMap<String, Option<SecretBytes>>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PatchedMetadata {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    labels: Option<BTreeMap<String, String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<BTreeMap<String, String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    owner_references: Option<Vec<OwnerReference>>,
 }
 
 /// Whether OCM's syncer creates copies with such metadata.

@@ -195,56 +195,30 @@ impl CredentialIndex {
         self.all_accounts
     }
 
-    /// Records that the watch on tokens of accounts of this name starts over.
+    /// Forgets the tokens of accounts of this name: they are no longer watched.
     pub fn forget_sources(&mut self, account: &AccountName) {
         self.listed_sources.set(Some(account), false);
         self.sources.retain(|key, _| key.account != *account);
     }
 
-    /// Forgets the tokens and copies that are no longer watched: those for which these functions return false.
-    pub fn keep_listed(
-        &mut self,
-        sources: impl Fn(&AccountName) -> bool,
-        copies: impl Fn(&Namespace) -> bool,
-    ) {
-        if let Listed::Of(these) = &mut self.listed_sources {
-            these.retain(&sources);
-            self.sources.retain(|key, _| sources(&key.account));
-        }
-        self.unpermitted.retain(&copies);
-        if let Listed::Of(these) = &mut self.listed_copies {
-            these.retain(&copies);
-            let unwatched: Vec<_> =
-                self.copies.namespaces().filter(|it| !copies(it)).cloned().collect();
-            for namespace in &unwatched {
-                self.forget_observed(namespace);
-            }
-        }
-    }
-
-    /// Records that the watch on the copies in this namespace starts over.
+    /// Forgets the copies in this namespace: they are no longer watched. What this process created stays known, since it
+    /// may have to be deleted.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
         self.listed_copies.set(Some(namespace), false);
-        self.forget_observed(namespace);
-    }
-
-    /// Forgets the copies that a watch returned. What this process created stays known, since it may have to be
-    /// deleted.
-    fn forget_observed(&mut self, namespace: &Namespace) {
+        self.unpermitted.remove(namespace);
         let keys: Vec<_> = self.known_keys(namespace).collect();
         for key in keys {
             self.change_slot(&key, |slot| slot.observed = None);
         }
     }
 
-    /// Records that there is a permission for copies in a namespace; returns whether there was none before.
-    pub fn permit_copies(&mut self, namespace: &Namespace) -> bool {
-        self.unpermitted.remove(namespace)
-    }
-
-    /// Records that the permission for copies in a namespace has ended; returns whether that concerns a copy.
-    pub fn forbid_copies(&mut self, namespace: &Namespace) -> bool {
-        self.has_copies(namespace) && self.unpermitted.insert(namespace.clone())
+    /// Records whether there is a permission for copies in a namespace; returns whether that is new for a copy there.
+    pub fn permit_copies(&mut self, namespace: &Namespace, is_permitted: bool) -> bool {
+        if is_permitted {
+            self.unpermitted.remove(namespace)
+        } else {
+            self.has_copies(namespace) && self.unpermitted.insert(namespace.clone())
+        }
     }
 
     /// Whether the syncer has the permission for copies in a namespace, as far as is known.
@@ -439,13 +413,14 @@ impl CredentialIndex {
         nested::remove(&mut self.accounts, &key.cluster, &key.account).is_some()
     }
 
-    /// Adds or replaces the Secret with the token of an account; returns whether it differs from before.
-    pub fn apply_source(&mut self, key: AccountKey, source: TokenSource) -> bool {
-        if self.sources.get(&key) == Some(&source) {
+    /// Records the Secret with the token of an account, or that there is none; returns whether it differs from before.
+    pub fn set_source(&mut self, key: &AccountKey, source: Option<TokenSource>) -> bool {
+        if self.sources.get(key) == source.as_ref() {
             return false;
         }
+        let Some(source) = source else { return self.sources.remove(key).is_some() };
         let name = Text::from(key.copy_name());
-        self.sources.insert(key, source);
+        self.sources.insert(key.clone(), source);
         let namespaces: Vec<_> = self.copies.namespaces_with(&name).cloned().collect();
         for namespace in namespaces {
             let key = SecretKey { namespace, name: name.clone() };
@@ -454,10 +429,6 @@ impl CredentialIndex {
             }
         }
         true
-    }
-
-    pub fn delete_source(&mut self, key: &AccountKey) {
-        self.sources.remove(key);
     }
 
     /// Adds or replaces a Secret; returns whether it differs from before.
@@ -612,12 +583,6 @@ impl CredentialIndex {
                 (keys, clusters.iter().flat_map(|cluster| self.accounts_of(cluster)).collect())
             }
         }
-    }
-
-    /// Every key, existing or wanted.
-    #[must_use]
-    pub fn keys(&self, fleet: &Fleet) -> BTreeSet<SecretKey> {
-        self.namespaces(fleet).iter().flat_map(|namespace| self.keys_in(fleet, namespace)).collect()
     }
 
     /// The namespaces that have a binding, or Secrets with the keys of copies.

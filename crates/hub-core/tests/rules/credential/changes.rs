@@ -71,7 +71,7 @@ fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
             return arrive_or_leave(world, &subject, object.is_some());
         }
     }
-    Named { keys: world.index.keys(&world.fleet), accounts: accounts().collect() }
+    Named { keys: world.keys(), accounts: accounts().collect() }
 }
 
 fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
@@ -184,7 +184,7 @@ proptest! {
     #[test]
     fn the_list_of_all_places_misses_no_action_and_no_finding(hub in hub()) {
         let world = hub.world();
-        let all = world.index.keys(&world.fleet);
+        let all = world.keys();
         for (key, told_there) in plans(&world) {
             prop_assert!(all.contains(&key) || told_there == told(CopyPlan::default()), "{key}: {told_there:?}");
         }

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::concerned::Profiles;
 use crate::support::api::projection_of;
 use crate::support::consumer_access::settings_of;
-use crate::support::credential::{World, account, secret_key, token};
+use crate::support::credential::{World, account, account_key, secret_key, token};
 use crate::support::{binding, by_labels, cluster, fleet, settings_of_permissions, with};
 
 /// The numbers of objects of a hub: of clusters, namespaces, sets, and accounts of each cluster.
@@ -116,10 +116,7 @@ fn the_change_of_a_copy_costs_the_same_on_a_hub_of_any_size() {
     let of_one = |shape: Shape| {
         let mut syncer = Syncer::start(shape);
         let key = secret_key("n1", "c1-a1");
-        syncer.world.index.delete_source(&hub_api::names::AccountKey {
-            cluster: "c1".into(),
-            account: "a1".into(),
-        });
+        syncer.world.index.set_source(&account_key("c1", "a1"), None);
         counted(|| syncer.plan(&key))
     };
     let small = of_one([2, 2, 1, 2]);

@@ -235,17 +235,20 @@ fn while_a_kind_cannot_be_read_no_token_is_written_and_an_end_that_is_known_stil
 #[test]
 fn a_copy_whose_permission_has_ended_is_reported_as_after_a_restart() {
     let mut world = World::settled_scene();
-    assert!(world.index.forbid_copies(&scene_key().namespace));
+    assert!(world.index.permit_copies(&scene_key().namespace, false));
     assert_eq!(world.next(), CopyAction::Nothing);
     assert_eq!(world.copy_state(), Some(State::CopiesUnknown));
-    assert!(world.index.permit_copies(&scene_key().namespace));
+    assert!(world.index.permit_copies(&scene_key().namespace, true));
     assert_eq!(world.copy_state(), Some(State::Synced));
 
     world.arrive(&broken("prod"));
-    world.index.forbid_copies(&scene_key().namespace);
+    world.index.permit_copies(&scene_key().namespace, false);
     assert_eq!(world.copy_state(), Some(State::GrantUnknown), "what was never read is not missed");
 
-    assert!(!world.index.forbid_copies(&"elsewhere".into()), "nothing is reported without a copy");
+    assert!(
+        !world.index.permit_copies(&"elsewhere".into(), false),
+        "nothing is reported without a copy"
+    );
 }
 
 #[test]

@@ -80,21 +80,20 @@ fn a_namespace_about_which_nothing_is_known_has_no_places() {
     world.index.listed_copies.set(Some(&"team".into()), true);
     world.put(stranger("team", "c1-kueue"));
     assert!(world.index.has_copies(&"team".into()));
-    assert_eq!(world.index.keys(&world.fleet), [scene_key()].into());
+    assert_eq!(world.keys(), [scene_key()].into());
     world.index.forget_copies(&"team".into());
     assert!(!world.index.has_copies(&"team".into()));
-    assert_eq!(world.index.keys(&world.fleet), [].into());
+    assert_eq!(world.keys(), [].into());
     world.put(stranger("team", "c1-kueue"));
     world.lose(&scene_key());
-    assert_eq!(world.index.keys(&world.fleet), [].into());
+    assert_eq!(world.keys(), [].into());
 }
 
 #[test]
 fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
     let mut world = watched_by_name();
-    world
-        .index
-        .keep_listed(|name| name.as_str() == "kueue", |namespace| namespace.as_str() == "ops");
+    world.index.forget_sources(&"argocd".into());
+    world.index.forget_copies(&"team".into());
     assert_eq!(world.index.source(&account_key("c1", "argocd")), None);
     assert!(!world.index.listed_sources.has(&"argocd".into()));
     assert!(world.index.source(&account_key("c1", "kueue")).is_some());
@@ -103,18 +102,6 @@ fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
     assert!(!world.index.listed_copies.has(&"team".into()));
     assert!(world.index.copy(&secret_key("ops", "c1-kueue")).is_some());
     assert!(world.index.listed_copies.has(&"ops".into()));
-}
-
-#[test]
-fn where_all_tokens_and_copies_are_watched_none_is_forgotten() {
-    let mut world = World::settled_scene();
-    world.index.keep_listed(|_| false, |_| false);
-    assert!(world.index.source(&account_key("c1", "kueue")).is_some());
-    assert!(world.index.copy(&scene_key()).is_some());
-    assert!(
-        world.index.listed_copies.has(&"team".into())
-            && world.index.listed_sources.has(&"kueue".into())
-    );
 }
 
 #[test]

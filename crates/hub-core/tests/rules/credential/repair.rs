@@ -167,7 +167,7 @@ fn a_secret_that_this_process_made_is_deleted_with_the_grant_whatever_was_stripp
                 world.lose(&scene_key());
             }
             world.leave(&binding("team", "prod"));
-            assert!(world.index.keys(&world.fleet).contains(&scene_key()), "{edit}");
+            assert!(world.keys().contains(&scene_key()), "{edit}");
             assert!(world.copy_plan().is_removal, "{edit}");
             world.settle();
             let secret = world.copy();

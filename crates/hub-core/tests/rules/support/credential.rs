@@ -219,7 +219,7 @@ impl World {
                     |_| TokenSource::unreadable(),
                     |secret| TokenSource::read(&secret),
                 );
-                Arrival::Changes(self.index.apply_source(account_key(namespace, name), source))
+                Arrival::Changes(self.index.set_source(&account_key(namespace, name), Some(source)))
             }
             "ClusterProfile" => {
                 let manager = object["spec"]["clusterManager"]["name"].as_str();
@@ -249,7 +249,9 @@ impl World {
                 self.index.delete_account(&account_key(namespace, name));
                 self.index.reach_cluster(&self.fleet, &namespace.into());
             }
-            "Secret" => self.index.delete_source(&account_key(namespace, name)),
+            "Secret" => {
+                self.index.set_source(&account_key(namespace, name), None);
+            }
             "ClusterProfile" => self.index.delete_profile(&key(namespace, name)),
             _ => return Arrival::Touches(super::leave(&mut self.fleet, object)),
         }
@@ -332,10 +334,16 @@ impl World {
         self.arrive(&with(token("c1", "kueue"), &rotated));
     }
 
+    /// Every key, existing or wanted.
+    pub fn keys(&self) -> BTreeSet<SecretKey> {
+        let namespaces = self.index.namespaces(&self.fleet);
+        namespaces.iter().flat_map(|it| self.index.keys_in(&self.fleet, it)).collect()
+    }
+
     /// What is reported on an account when every key is planned.
     pub fn report(&self, account: &AccountKey) -> Option<Report> {
         let mut tally = Tally::default();
-        for key in self.index.keys(&self.fleet) {
+        for key in self.keys() {
             tally.set(&key, &self.plan(&key).states, None);
         }
         let recipients = Recipients::of(&self.index, &self.fleet, account);
@@ -355,7 +363,7 @@ impl World {
     pub fn settle(&mut self) {
         for _ in 0..TOO_MANY_ROUNDS {
             let mut settled = true;
-            for key in self.index.keys(&self.fleet) {
+            for key in self.keys() {
                 let action = self.plan(&key).action;
                 settled &= action == CopyAction::Nothing;
                 self.write(&key, &action);
@@ -447,7 +455,7 @@ impl World {
 
     /// Another process takes over: it knows what watches show, and nothing of what the first has created.
     pub fn restart(&mut self) {
-        for key in self.index.keys(&self.fleet) {
+        for key in self.keys() {
             self.index.set_created(&key, None);
         }
         let keys: Vec<_> = self.secrets.keys().cloned().collect();

@@ -33,7 +33,7 @@ fn rebuilt(hub: &mut Observed, accounts: bool, sources: bool, copies: bool) {
         index.set_accounts_read(true);
     }
     if let Some(source) = hub.credentials.source(&key).filter(|_| sources) {
-        index.apply_source(key, source.clone());
+        index.set_source(&key, Some(source.clone()));
         index.listed_sources.set(None, true);
     }
     let copy_key = secret_key("team", "c1-kueue");
