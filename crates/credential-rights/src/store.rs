@@ -12,7 +12,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Changed, Consumers};
 use hub_core::consumer_role::{
-    self, AskingAccount, AskingAccounts, ConsumerRole, NameChange, ObservedConsumerRole, RoleKind,
+    self, AskingAccount, AskingAccounts, ConsumerRole, NameChange, RoleKind, only_widens,
 };
 use hub_core::finding::Finding;
 use hub_core::fleet::Fleet;
@@ -20,11 +20,8 @@ use hub_core::grant;
 use hub_core::known::Known;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
-use hub_core::rights::{
-    Needs, ObservedRoleBinding, ObservedTokensRole, PermissionSettings, cleared_by, names_in,
-};
+use hub_core::rights::{COMPONENT, Needs, ObservedRole, PermissionSettings, cleared_by, names_in};
 use hub_core::token_names::{MAX_OF_A_CLUSTER, token_names};
-use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
 use hub_runtime::observe::report::Reporter;
@@ -63,6 +60,15 @@ impl RightsKey {
             Self::Consumer(role) => role.access.namespace.clone(),
         }
     }
+
+    /// The list that shows its object.
+    fn list(&self) -> List {
+        match self {
+            Self::Tokens => List::Tokens,
+            Self::Copies(_) => List::Copies,
+            Self::Consumer(role) => List::Consumers(role.kind),
+        }
+    }
 }
 
 impl fmt::Display for RightsKey {
@@ -73,6 +79,19 @@ impl fmt::Display for RightsKey {
             Self::Consumer(role) => role.fmt(f),
         }
     }
+}
+
+/// What is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum List {
+    /// The accounts that opt in.
+    Accounts,
+    /// The role for tokens.
+    Tokens,
+    /// The RoleBindings of the role for copies.
+    Copies,
+    /// The Roles, or the RoleBindings, of ClusterAccesses.
+    Consumers(RoleKind),
 }
 
 /// The controller's state: its watches fill it, and its writes are planned from it.
@@ -86,24 +105,21 @@ pub(crate) struct Store {
 
 #[derive(Default)]
 pub(crate) struct RightsState {
-    /// The accounts that opt in, and whether the list is complete.
+    /// The accounts that opt in.
     accounts: AskingAccounts,
-    all_accounts: bool,
+    /// What is written, as the watches have shown it.
+    objects: BTreeMap<RightsKey, ObservedRole>,
+    /// The lists that are complete, so that what is missing does not exist.
+    listed: BTreeSet<List>,
     /// A digest of the grants of each cluster with such accounts, when it last changed. A change of a binding or a set
     /// clears this.
     granted: BTreeMap<ClusterName, u64>,
-    bindings: BTreeMap<Namespace, ObservedRoleBinding>,
-    bindings_unread: bool,
-    pub(crate) tokens_role: Known<ObservedTokensRole>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
-    /// The ClusterAccesses, and the Roles and RoleBindings of those whose tokens are copied.
+    /// The ClusterAccesses.
     consumers: Consumers,
-    consumer_roles: BTreeMap<ConsumerRole, ObservedConsumerRole>,
-    /// The kinds of these whose list is complete.
-    listed_roles: BTreeSet<RoleKind>,
-    /// When a Role was last written.
-    written: BTreeMap<ConsumerRole, Instant>,
+    /// When the Role of a ClusterAccess was last written.
+    written: BTreeMap<RightsKey, Instant>,
     needs: Needs,
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
@@ -123,9 +139,18 @@ impl RightsState {
         accounts.take_while(move |account| account.cluster == *cluster)
     }
 
+    /// The object of a key.
+    fn observed(&self, key: &RightsKey) -> Known<ObservedRole> {
+        match self.objects.get(key) {
+            Some(observed) => Known::Present(observed.clone()),
+            None if self.listed.contains(&key.list()) => Known::Absent,
+            None => Known::Unknown,
+        }
+    }
+
     /// Whether the role for tokens names an account, and so few that a further account of this name changes nothing.
     fn names_token(&self, account: &AccountKey) -> bool {
-        let rules = self.tokens_role.present().map_or(&[][..], |role| &role.rules);
+        let rules = self.objects.get(&RightsKey::Tokens).map_or(&[][..], |role| &role.rules);
         let names = names_in(rules);
         names.contains(account.account.as_str()) && names.len() < MAX_OF_A_CLUSTER
     }
@@ -194,10 +219,10 @@ impl Store {
     /// Queues the Roles that have to change for an account.
     fn queue_roles_of(&self, fleet: &Fleet, account: &AccountKey) {
         let state = self.state.lock();
-        let RightsState { consumers, accounts, consumer_roles, .. } = &*state;
-        let settings = &self.settings;
+        let RightsState { consumers, accounts, objects, .. } = &*state;
+        let shown = |role: &ConsumerRole| objects.get(&RightsKey::Consumer(role.clone()));
         let changes =
-            consumer_role::changes(settings, fleet, consumers, accounts, consumer_roles, account);
+            consumer_role::changes(&self.settings, fleet, consumers, accounts, shown, account);
         for (access, change) in changes {
             let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
             match change {
@@ -223,38 +248,38 @@ impl Store {
         }
     }
 
-    /// Records the Role or the RoleBinding of a ClusterAccess, or that there is none.
-    pub(crate) fn set_consumer_role(
-        &self,
-        role: &ConsumerRole,
-        observed: Option<ObservedConsumerRole>,
-    ) {
-        let key = RightsKey::Consumer(role.clone());
-        if observed.is_none() {
-            self.ended(&key);
-        }
+    /// Records the object of a key.
+    pub(crate) fn set(&self, key: RightsKey, observed: Known<ObservedRole>) {
         let mut state = self.state.lock();
-        if let Some(observed) = observed {
-            state.consumer_roles.insert(role.clone(), observed);
-        } else {
-            state.consumer_roles.remove(role);
-            state.written.remove(role);
+        let is_absent = observed == Known::Absent;
+        let before = match observed {
+            Known::Present(observed) => state.objects.insert(key.clone(), observed),
+            Known::Absent | Known::Unknown => state.objects.remove(&key),
+        };
+        if is_absent {
+            state.written.remove(&key);
+            if let Some(before) = before {
+                self.work.written.ended(&key, &before.version.uid);
+            }
         }
         drop(state);
         self.add(key);
     }
 
-    /// Records whether all Roles, or all RoleBindings, of ClusterAccesses are known.
-    pub(crate) fn roles_listed(&self, kind: RoleKind, is_listed: bool) {
+    /// Records whether a list is complete, and queues what depends on that.
+    pub(crate) fn set_listed(&self, list: List, is_listed: bool) {
         let mut state = self.state.lock();
-        let is_new = if is_listed {
-            state.listed_roles.insert(kind)
-        } else {
-            state.listed_roles.remove(&kind)
-        };
+        let is_new = if is_listed { state.listed.insert(list) } else { state.listed.remove(&list) };
         drop(state);
-        if is_new && is_listed {
-            self.queue_all_roles();
+        match list {
+            // One that we created may be gone without any event.
+            List::Copies => self.queue_bindings(),
+            List::Consumers(_) if is_listed && is_new => self.queue_all_roles(),
+            List::Accounts if is_listed => {
+                self.add(RightsKey::Tokens);
+                self.queue_all_roles();
+            }
+            List::Tokens | List::Consumers(_) | List::Accounts => {}
         }
     }
 
@@ -289,67 +314,21 @@ impl Store {
         self.queue_roles_in(&cluster.as_str().into());
     }
 
-    /// Records an account that opts in.
-    pub(crate) fn add_account(&self, account: &AccountKey, asking: AskingAccount) {
+    /// Records an account that opts in, or that it does not any more.
+    pub(crate) fn set_account(&self, account: &AccountKey, asking: Option<AskingAccount>) {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
-        let before = state.accounts.insert(account.clone(), asking.clone());
-        let is_named = state.names_token(account);
+        let before = state.accounts.remove(account);
+        let is_named = asking.is_some() && (before.is_some() || state.names_token(account));
+        let is_changed = asking.is_none() || before != asking;
+        state.accounts.extend(asking.map(|asking| (account.clone(), asking)));
         drop(state);
-        if before.is_none() && !is_named {
+        if !is_named {
             self.add(RightsKey::Tokens);
         }
-        if before != Some(asking) {
+        if is_changed {
             self.queue_roles_of(&fleet, account);
         }
-    }
-
-    /// Records that an account no longer opts in, or is gone.
-    pub(crate) fn remove_account(&self, account: &AccountKey) {
-        let fleet = self.fleet.read();
-        self.state.lock().accounts.remove(account);
-        self.add(RightsKey::Tokens);
-        self.queue_roles_of(&fleet, account);
-    }
-
-    /// Records whether the accounts are known.
-    pub(crate) fn set_accounts_read(&self, is_read: bool) {
-        self.state.lock().all_accounts = is_read;
-        if is_read {
-            self.add(RightsKey::Tokens);
-            self.queue_all_roles();
-        }
-    }
-
-    /// Records the RoleBinding of a namespace, or that there is none.
-    pub(crate) fn set_binding(&self, namespace: &Namespace, binding: Option<ObservedRoleBinding>) {
-        if binding.is_none() {
-            self.ended(&RightsKey::Copies(namespace.clone()));
-        }
-        {
-            let bindings = &mut self.state.lock().bindings;
-            match binding {
-                Some(binding) => bindings.insert(namespace.clone(), binding),
-                None => bindings.remove(namespace),
-            };
-        }
-        self.add(RightsKey::Copies(namespace.clone()));
-    }
-
-    /// Records whether RoleBindings can be read, and queues the permission for copies in every namespace: one that we
-    /// created may be gone without any event.
-    pub(crate) fn set_bindings_read(&self, is_read: bool) {
-        self.state.lock().bindings_unread = !is_read;
-        self.queue_bindings();
-    }
-
-    /// Records the role for tokens, whose rules are written.
-    pub(crate) fn set_tokens_role(&self, role: Known<ObservedTokensRole>) {
-        if role == Known::Absent {
-            self.ended(&RightsKey::Tokens);
-        }
-        self.state.lock().tokens_role = role;
-        self.add(RightsKey::Tokens);
     }
 
     /// Records the uid of the role for copies, which owns RoleBindings: with another one, all of them are replaced.
@@ -362,76 +341,44 @@ impl Store {
     pub(crate) fn plan_consumer(
         &self,
         role: &ConsumerRole,
-        read: Option<&Known<ObservedConsumerRole>>,
+        observed: &Known<ObservedRole>,
     ) -> Result<Action<Value, Value>, Finding> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        let shown = match state.consumer_roles.get(role) {
-            Some(observed) => Known::Present(observed.clone()),
-            None if state.listed_roles.contains(&role.kind) => Known::Absent,
-            None => Known::Unknown,
-        };
-        let accounts = state.all_accounts.then_some(&state.accounts);
-        role.plan(&self.settings, &fleet, &state.consumers, accounts, read.unwrap_or(&shown))
+        let accounts = state.listed.contains(&List::Accounts).then_some(&state.accounts);
+        role.plan(&self.settings, &fleet, &state.consumers, accounts, observed)
     }
 
     /// How long a patch of a Role has to wait, if it only adds names.
-    pub(crate) fn wait(&self, role: &ConsumerRole, patch: &Value) -> Option<Duration> {
+    pub(crate) fn wait(&self, key: &RightsKey, patch: &Value) -> Option<Duration> {
         let state = self.state.lock();
-        let left = WIDENING.checked_sub(state.written.get(role)?.elapsed())?;
-        let is_widened = state.consumer_roles.get(role)?.is_widened_by(patch);
+        let left = WIDENING.checked_sub(state.written.get(key)?.elapsed())?;
+        let is_widened = only_widens(patch, state.objects.get(key)?);
         (is_widened && !left.is_zero()).then_some(left)
     }
 
-    /// Records that a Role was written.
-    pub(crate) fn wrote_role(&self, role: &ConsumerRole) {
-        self.state.lock().written.insert(role.clone(), Instant::now());
+    /// Records that the Role of a ClusterAccess was written.
+    pub(crate) fn wrote_role(&self, key: &RightsKey) {
+        self.state.lock().written.insert(key.clone(), Instant::now());
     }
 
-    /// The version of the object of this key.
-    pub(crate) fn known(&self, key: &RightsKey) -> Option<Version> {
-        let state = self.state.lock();
-        match key {
-            RightsKey::Tokens => state.tokens_role.present().map(|role| role.version.clone()),
-            RightsKey::Copies(namespace) => {
-                state.bindings.get(namespace).map(|binding| binding.version.clone())
-            }
-            RightsKey::Consumer(role) => {
-                state.consumer_roles.get(role).map(|role| role.version.clone())
-            }
-        }
-    }
-
-    /// Records that the watch shows the end of the object of this key.
-    fn ended(&self, key: &RightsKey) {
-        if let Some(known) = self.known(key) {
-            self.work.written.ended(key, &known.uid);
-        }
-    }
-
-    pub(crate) fn tokens_role(&self) -> Known<ObservedTokensRole> {
-        self.state.lock().tokens_role.clone()
+    /// The object of a key, as its watch has shown it.
+    pub(crate) fn observed(&self, key: &RightsKey) -> Known<ObservedRole> {
+        self.state.lock().observed(key)
     }
 
     /// The names by which tokens are watched, once the list of accounts is complete. While the fleet cannot be read,
     /// none is added to the role.
-    pub(crate) fn token_names(
-        &self,
-        role: &Known<ObservedTokensRole>,
-    ) -> Option<BTreeSet<AccountName>> {
+    pub(crate) fn token_names(&self, role: &Known<ObservedRole>) -> Option<BTreeSet<AccountName>> {
         let fleet = self.fleet.read();
         let state = self.state.lock();
-        let mut names =
-            state.all_accounts.then(|| token_names(&fleet, state.accounts.keys()).names)?;
+        let is_listed = state.listed.contains(&List::Accounts);
+        let mut names = is_listed.then(|| token_names(&fleet, state.accounts.keys()).names)?;
         if !fleet.is_read() {
             let before = names_in(role.present().map_or(&[], |role| &role.rules));
             names.retain(|name| before.contains(name.as_str()));
         }
         Some(names)
-    }
-
-    pub(crate) fn binding(&self, namespace: &Namespace) -> Option<ObservedRoleBinding> {
-        self.state.lock().bindings.get(namespace).cloned()
     }
 
     /// The uid of the role for copies.
@@ -463,8 +410,9 @@ impl Store {
         let is_read = fleet.is_read();
         drop(fleet);
         let mut state = self.state.lock();
-        let is_certain = is_read && !state.bindings_unread;
-        let exists = state.bindings.get(namespace).is_some_and(|binding| binding.is_ours);
+        let is_certain = is_read && state.listed.contains(&List::Copies);
+        let binding = state.objects.get(&RightsKey::Copies(namespace.clone()));
+        let exists = binding.is_some_and(|binding| binding.is_of(COMPONENT));
         let has = state.needs.has(namespace, is_needed, exists);
         (!has || is_certain).then_some(has)
     }
@@ -477,7 +425,11 @@ impl Store {
     /// Queues the permission for copies in every namespace that is bound or has one.
     pub(crate) fn queue_bindings(&self) {
         let mut namespaces: BTreeSet<Namespace> = self.fleet.read().namespaces().cloned().collect();
-        namespaces.extend(self.state.lock().bindings.keys().cloned());
+        let existing = |key: &RightsKey| match key {
+            RightsKey::Copies(namespace) => Some(namespace.clone()),
+            RightsKey::Tokens | RightsKey::Consumer(_) => None,
+        };
+        namespaces.extend(self.state.lock().objects.keys().filter_map(existing));
         self.add_all(namespaces.into_iter().map(RightsKey::Copies));
     }
 }

@@ -10,18 +10,16 @@ use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::labels;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::{AccountKey, Namespace};
-use hub_core::consumer_role::{
-    AskingAccount, CONSUMER_LABELS, ConsumerRole, ObservedConsumerRole, RoleKind,
-};
+use hub_core::consumer_role::{AskingAccount, CONSUMER_LABELS, ConsumerRole, RoleKind};
 use hub_core::known::Known;
-use hub_core::rights::ObservedRoleBinding;
+use hub_core::rights::ObservedRole;
 use hub_runtime::host::Watches;
-use hub_runtime::watch::{ObjectKey, One, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Each, One, Sink, Unreadable, Watch};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::core::PartialObjectMeta;
 
-use crate::store::Store;
+use crate::store::{List, RightsKey, Store};
 
 /// The syncer's Lease.
 const LEASE: &str = "hub-addons-credential-syncer";
@@ -31,130 +29,103 @@ pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let settings = &store.settings;
     let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
     let accounts = Watch::metadata("managedserviceaccounts (asking)");
-    watches.watch(accounts.labelled(asking).optional(), AccountNameSink(Arc::clone(store)));
+    watches.watch(accounts.labelled(asking).optional(), account_sink(store));
     // By name and not by label, since a RoleBinding of another owner may have taken the name.
     let bindings = Watch::<RoleBinding>::all("rolebindings").named(&settings.copies_role);
-    watches.watch(bindings, RoleBindingSink(Arc::clone(store)));
+    watches.watch(bindings, binding_sink(store));
     let role = Watch::<ClusterRole>::all("clusterroles").named(&settings.tokens_role);
     watches.watch(role, tokens_role_sink(store));
     let role = Watch::metadata("clusterroles (copies)").named(&settings.copies_role);
     watches.watch(role, copies_role_sink(store));
     // Without this watch no permission is withdrawn, and everything else works.
     let lease = Watch::<Lease>::all("leases (syncer)").in_namespace(settings.namespace.as_str());
-    watches.watch(lease.named(LEASE).optional(), LeaseSink(Arc::clone(store)));
+    watches.watch(lease.named(LEASE).optional(), lease_sink(store));
     if settings.access_rules.is_none() {
         return;
     }
     // Without these watches, applications get no Roles, and everything else works.
-    watches.watch(
-        Watch::<ClusterAccess>::all(CLUSTER_ACCESSES).optional(),
-        AccessSink(Arc::clone(store)),
-    );
+    let accesses = Watch::<ClusterAccess>::all(CLUSTER_ACCESSES);
+    watches.watch(accesses.optional(), access_sink(store));
     let labels = CONSUMER_LABELS.map(|(key, value)| format!("{key}={value}")).join(",");
-    let sink = |kind| ConsumerRoleSink { store: Arc::clone(store), kind };
     let roles = Watch::<Role>::all("roles (applications)").labelled(labels.as_str());
-    watches.watch(roles.optional(), sink(RoleKind::Role));
+    watches.watch(roles.optional(), consumer_role_sink(store, RoleKind::Role));
     let bindings = Watch::<RoleBinding>::all("rolebindings (applications)").labelled(labels);
-    watches.watch(bindings.optional(), sink(RoleKind::RoleBinding));
+    watches.watch(bindings.optional(), consumer_role_sink(store, RoleKind::RoleBinding));
 }
 
 /// Receives the ClusterAccesses.
-struct AccessSink(Arc<Store>);
-
-impl Sink<ClusterAccess> for AccessSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
-        self.0.change_objects(|consumers| consumers.apply(&key.into(), object));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.0.change_objects(|consumers| consumers.remove(&key.into()));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.0.objects_read(is_read);
+fn access_sink(store: &Arc<Store>) -> Each<Arc<Store>, ClusterAccess> {
+    Each {
+        store: Arc::clone(store),
+        set: |store, key, object| {
+            let name = key.into();
+            store.change_objects(|consumers| match object {
+                Some(object) => consumers.apply(&name, object),
+                None => consumers.remove(&name),
+            });
+        },
+        set_read: |store, is_read| store.objects_read(is_read),
     }
 }
 
 /// Receives the Roles, or the RoleBindings, of ClusterAccesses.
-struct ConsumerRoleSink {
-    store: Arc<Store>,
+fn consumer_role_sink<K: Into<ObservedRole> + 'static>(
+    store: &Arc<Store>,
     kind: RoleKind,
-}
-
-impl ConsumerRoleSink {
-    fn set(&self, key: &ObjectKey, observed: Option<ObservedConsumerRole>) {
-        let namespace = Namespace::new(key.namespace.clone());
-        if let Some(role) = ConsumerRole::named(self.kind, &namespace, &key.name) {
-            self.store.set_consumer_role(&role, observed);
-        }
+) -> Each<(Arc<Store>, RoleKind), K> {
+    Each {
+        store: (Arc::clone(store), kind),
+        set: |(store, kind), key, object| {
+            let namespace = Namespace::new(key.namespace.clone());
+            let Some(role) = ConsumerRole::named(*kind, &namespace, &key.name) else { return };
+            let observed = match object {
+                Some(Ok(object)) => Known::Present(object.into()),
+                // The last readable state stays in use.
+                Some(Err(_)) => return,
+                None => Known::Absent,
+            };
+            store.set(RightsKey::Consumer(role), observed);
+        },
+        set_read: |(store, kind), is_read| store.set_listed(List::Consumers(*kind), is_read),
     }
 }
 
-impl<K: Into<ObservedConsumerRole>> Sink<K> for ConsumerRoleSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<K, Unreadable>) {
-        // The last readable state stays in use.
-        let Ok(object) = object else { return };
-        self.set(key, Some(object.into()));
-    }
+/// Receives the syncer's Lease.
+fn lease_sink(store: &Arc<Store>) -> impl Sink<Lease> + use<> {
+    let store = Arc::clone(store);
+    One(move |lease: Known<Result<Lease, _>>| {
+        store.set_lease(lease.present().and_then(|lease| lease.as_ref().ok()));
+    })
+}
 
-    fn delete(&mut self, key: &ObjectKey) {
-        self.set(key, None);
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.store.roles_listed(self.kind, is_read);
+/// Receives the metadata of the accounts that opt in.
+fn account_sink(store: &Arc<Store>) -> Each<Arc<Store>, PartialObjectMeta<ManagedServiceAccount>> {
+    Each {
+        store: Arc::clone(store),
+        set: |store, key, account| {
+            let asking = account.map(|account| {
+                let metadata = account.map_or_else(|it| *it.metadata, |account| account.metadata);
+                AskingAccount::read(&metadata)
+            });
+            store.set_account(&AccountKey::from(key), asking);
+        },
+        set_read: |store, is_read| store.set_listed(List::Accounts, is_read),
     }
 }
 
-struct LeaseSink(Arc<Store>);
-
-impl Sink<Lease> for LeaseSink {
-    fn apply(&mut self, _: &ObjectKey, object: Result<Lease, Unreadable>) {
-        self.0.set_lease(object.ok().as_ref());
-    }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.0.set_lease(None);
-    }
-}
-
-struct AccountNameSink(Arc<Store>);
-
-impl Sink<PartialObjectMeta<ManagedServiceAccount>> for AccountNameSink {
-    fn apply(
-        &mut self,
-        key: &ObjectKey,
-        object: Result<PartialObjectMeta<ManagedServiceAccount>, Unreadable>,
-    ) {
-        let metadata =
-            object.map_or_else(|unreadable| *unreadable.metadata, |object| object.metadata);
-        self.0.add_account(&AccountKey::from(key), AskingAccount::read(&metadata));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.0.remove_account(&AccountKey::from(key));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.0.set_accounts_read(is_read);
-    }
-}
-
-struct RoleBindingSink(Arc<Store>);
-
-impl Sink<RoleBinding> for RoleBindingSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<RoleBinding, Unreadable>) {
-        let unreadable = |it: Unreadable| ObservedRoleBinding::read(&it.metadata, None);
-        let binding = object.map_or_else(unreadable, ObservedRoleBinding::from);
-        self.0.set_binding(&Namespace::new(key.namespace.clone()), Some(binding));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.0.set_binding(&Namespace::new(key.namespace.clone()), None);
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.0.set_bindings_read(is_read);
+/// Receives the RoleBindings of the role for copies.
+fn binding_sink(store: &Arc<Store>) -> Each<Arc<Store>, RoleBinding> {
+    Each {
+        store: Arc::clone(store),
+        set: |store, key, binding| {
+            let read = |binding: Result<RoleBinding, Unreadable>| {
+                let of_metadata = |it: Unreadable| ObservedRole::of_metadata(&it.metadata);
+                Known::Present(binding.map_or_else(of_metadata, ObservedRole::from))
+            };
+            let key = RightsKey::Copies(Namespace::new(key.namespace.clone()));
+            store.set(key, binding.map_or(Known::Absent, read));
+        },
+        set_read: |store, is_read| store.set_listed(List::Copies, is_read),
     }
 }
 
@@ -162,11 +133,13 @@ impl Sink<RoleBinding> for RoleBindingSink {
 fn tokens_role_sink(store: &Arc<Store>) -> impl Sink<ClusterRole> + use<> {
     let store = Arc::clone(store);
     One(move |role: Known<Result<ClusterRole, _>>| {
-        store.set_tokens_role(match role {
+        let role = match role {
             Known::Present(Ok(role)) => Known::Present(role.into()),
             Known::Present(Err(_)) | Known::Unknown => Known::Unknown,
             Known::Absent => Known::Absent,
-        });
+        };
+        store.set_listed(List::Tokens, role != Known::Unknown);
+        store.set(RightsKey::Tokens, role);
     })
 }
 

@@ -6,7 +6,7 @@ use hub_core::action::Action;
 use hub_core::consumer_role::RoleKind;
 use hub_core::finding::{Finding, Reason};
 use hub_core::known::Known;
-use hub_core::rights::{MissingRole, plan_tokens};
+use hub_core::rights::{MissingRole, ObservedRole, plan_tokens};
 use hub_core::version::Version;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
@@ -37,29 +37,28 @@ impl Store {
         read: Option<&Read>,
     ) -> Result<Action<Value, Value>, NoPlan> {
         let missing = |_: MissingRole| NoPlan::MissingRole;
+        let observed = match (read, key) {
+            (None, key) => self.observed(key),
+            (Some(read), RightsKey::Tokens) => as_read::<ClusterRole>(read),
+            (Some(read), RightsKey::Consumer(role)) if role.kind == RoleKind::Role => {
+                as_read::<Role>(read)
+            }
+            (Some(read), _) => as_read::<RoleBinding>(read),
+        };
         match key {
             RightsKey::Tokens => {
-                let role = read.map_or_else(|| self.tokens_role(), as_read::<ClusterRole, _>);
-                let names = self.token_names(&role);
-                let action = plan_tokens(&role, names.as_ref()).map_err(missing)?;
+                let names = self.token_names(&observed);
+                let action = plan_tokens(&observed, names.as_ref()).map_err(missing)?;
                 Ok(action.map(|never| match never {}, |rules| json!({ "rules": rules })))
             }
             RightsKey::Copies(namespace) => {
                 let Some(has) = self.has_permission(namespace) else { return Ok(Action::Nothing) };
-                let observed = match read {
-                    None => self.binding(namespace),
-                    Some(read) => as_read::<RoleBinding, _>(read).present().cloned(),
-                };
-                let role = self.copies_role();
-                let action = self.settings.plan_binding(namespace, has, &role, observed.as_ref());
+                let (role, observed) = (self.copies_role(), observed.present());
+                let action = self.settings.plan_binding(namespace, has, &role, observed);
                 Ok(action.map_err(missing)?.map(|binding| json!(binding), |never| match never {}))
             }
             RightsKey::Consumer(role) => {
-                let read = read.map(|read| match role.kind {
-                    RoleKind::Role => as_read::<Role, _>(read),
-                    RoleKind::RoleBinding => as_read::<RoleBinding, _>(read),
-                });
-                self.plan_consumer(role, read.as_ref()).map_err(NoPlan::Finding)
+                self.plan_consumer(role, &observed).map_err(NoPlan::Finding)
             }
         }
     }
@@ -110,7 +109,7 @@ impl Objects for Store {
     }
 
     fn known(&self, key: &RightsKey) -> Option<Version> {
-        self.known(key)
+        self.observed(key).present().map(|observed| observed.version.clone())
     }
 
     fn plan(&self, key: &RightsKey, read: Option<&Read>) -> Planned<Self> {
@@ -118,8 +117,8 @@ impl Objects for Store {
             Ok(action) => action,
             Err(why) => return Planned::Write(Action::Nothing, Some(why)),
         };
-        if let (RightsKey::Consumer(role), Action::Patch(_, patch)) = (key, &action)
-            && let Some(wait) = self.wait(role, patch)
+        if let (RightsKey::Consumer(_), Action::Patch(_, patch)) = (key, &action)
+            && let Some(wait) = self.wait(key, patch)
         {
             return Planned::Wait(wait);
         }
@@ -140,8 +139,8 @@ impl Objects for Store {
     }
 
     fn wrote(&self, key: &RightsKey, _: &Option<NoPlan>, _: &str, _: &Left) {
-        if let RightsKey::Consumer(role) = key {
-            self.wrote_role(role);
+        if let RightsKey::Consumer(_) = key {
+            self.wrote_role(key);
         }
     }
 
@@ -166,7 +165,7 @@ impl Objects for Store {
 }
 
 /// The object that a read has returned.
-fn as_read<K: DeserializeOwned, T: From<K>>(read: &Read) -> Known<T> {
+fn as_read<K: DeserializeOwned + Into<ObservedRole>>(read: &Read) -> Known<ObservedRole> {
     let Some(object) = &read.object else { return Known::Absent };
     serde_json::from_str::<K>(object).map_or(Known::Unknown, |object| Known::Present(object.into()))
 }

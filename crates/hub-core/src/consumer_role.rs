@@ -14,7 +14,7 @@ use std::fmt;
 
 use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountKey, ClusterName, Namespace};
-use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
@@ -26,8 +26,8 @@ use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::known::Known;
-use crate::rights::{PermissionSettings, each_name_in, names_in, secret_rules};
-use crate::version::{Uid, Version};
+use crate::rights::{ObservedRole, PermissionSettings, each_name_in, names_in, secret_rules};
+use crate::version::Uid;
 
 /// The labels of these Roles and RoleBindings. One without them has another owner.
 pub const CONSUMER_LABELS: [(&str, &str); 2] =
@@ -84,57 +84,6 @@ impl fmt::Display for ConsumerRole {
     }
 }
 
-/// Its state on the API server.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ObservedConsumerRole {
-    pub version: Version,
-    /// Whether it carries [`CONSUMER_LABELS`].
-    is_ours: bool,
-    owner: Option<Uid>,
-    rules: Vec<PolicyRule>,
-    subjects: Value,
-}
-
-impl ObservedConsumerRole {
-    fn read(metadata: &ObjectMeta, rules: Vec<PolicyRule>, subjects: Value) -> Self {
-        Self {
-            version: Version::of(metadata),
-            is_ours: CONSUMER_LABELS.into_iter().all(|label| labels::has(metadata, label)),
-            owner: metadata
-                .owner_references
-                .iter()
-                .flatten()
-                .map(|owner| owner.uid.as_str().into())
-                .next(),
-            rules,
-            subjects,
-        }
-    }
-
-    /// Whether a patch of this Role only adds names.
-    #[must_use]
-    pub fn is_widened_by(&self, patch: &Value) -> bool {
-        let names = patch["rules"][0]["resourceNames"].as_array();
-        let after: BTreeSet<_> = names.into_iter().flatten().filter_map(Value::as_str).collect();
-        let names = || each_name_in(&self.rules);
-        let is_as_written =
-            self.rules == secret_rules(&["get"], names().map(str::to_owned).collect());
-        is_as_written && !self.rules.is_empty() && names().all(|name| after.contains(name))
-    }
-}
-
-impl From<Role> for ObservedConsumerRole {
-    fn from(role: Role) -> Self {
-        Self::read(&role.metadata, role.rules.unwrap_or_default(), Value::Null)
-    }
-}
-
-impl From<RoleBinding> for ObservedConsumerRole {
-    fn from(binding: RoleBinding) -> Self {
-        Self::read(&binding.metadata, Vec::new(), json!(binding.subjects.unwrap_or_default()))
-    }
-}
-
 impl ConsumerRole {
     /// Both objects of a ClusterAccess.
     #[must_use]
@@ -171,7 +120,7 @@ impl ConsumerRole {
         fleet: &Fleet,
         consumers: &Consumers,
         accounts: Option<&AskingAccounts>,
-        role: &Known<ObservedConsumerRole>,
+        role: &Known<ObservedRole>,
     ) -> Result<Action<Value, Value>, Finding> {
         effort::count(|spent| spent.plans += 1);
         let (Some(accounts), Some(object)) = (accounts, consumers.object(&self.access)) else {
@@ -181,7 +130,7 @@ impl ConsumerRole {
         let observed = match role {
             Known::Unknown => return Ok(Action::Nothing),
             Known::Absent => None,
-            Known::Present(role) if role.is_ours => Some(role),
+            Known::Present(role) if role.is_of(CONSUMER_LABELS[1]) => Some(role),
             Known::Present(_) if consumer.is_none() => return Ok(Action::Nothing),
             Known::Present(_) => {
                 let [managed_by, component] =
@@ -216,7 +165,8 @@ impl ConsumerRole {
             }
             RoleKind::RoleBinding => {
                 let subjects = subjects();
-                let is_same = observed.is_some_and(|binding| binding.subjects == subjects);
+                let bound = observed.and_then(|binding| binding.bound.as_ref());
+                let is_same = bound.is_some_and(|(_, bound)| json!(bound) == subjects);
                 ("subjects", subjects, is_same)
             }
         };
@@ -245,10 +195,24 @@ impl ConsumerRole {
                 }
                 Action::Create(body)
             }
-            Some(role) if is_same && role.owner.as_ref() == Some(uid) => Action::Nothing,
+            Some(role) if is_same && is_owned_by(role, uid) => Action::Nothing,
             Some(role) => Action::Patch(role.version.clone(), body),
         })
     }
+}
+
+fn is_owned_by(role: &ObservedRole, uid: &Uid) -> bool {
+    role.owners.first().is_some_and(|owner| Uid::from(owner.uid.as_str()) == *uid)
+}
+
+/// Whether a patch of a Role of an application only adds names.
+#[must_use]
+pub fn only_widens(patch: &Value, role: &ObservedRole) -> bool {
+    let names = patch["rules"][0]["resourceNames"].as_array();
+    let after: BTreeSet<_> = names.into_iter().flatten().filter_map(Value::as_str).collect();
+    let names = || each_name_in(&role.rules);
+    let is_as_written = role.rules == secret_rules(&["get"], names().map(str::to_owned).collect());
+    is_as_written && !role.rules.is_empty() && names().all(|name| after.contains(name))
 }
 
 /// What decides which copies a Role names.
@@ -321,12 +285,12 @@ pub enum NameChange {
 /// The ClusterAccesses whose Roles, as they are shown, have to change for an account: those of accounts whose copies can
 /// have the name of its copy. Costs one decision for each.
 #[must_use]
-pub fn changes<'a>(
+pub fn changes<'a, 'b>(
     settings: &PermissionSettings,
     fleet: &Fleet,
     consumers: &'a Consumers,
     accounts: &AskingAccounts,
-    shown: &BTreeMap<ConsumerRole, ObservedConsumerRole>,
+    shown: impl Fn(&ConsumerRole) -> Option<&'b ObservedRole>,
     account: &AccountKey,
 ) -> Vec<(&'a AccessName, NameChange)> {
     let copy = account.copy_name();
@@ -337,7 +301,7 @@ pub fn changes<'a>(
             let access = &consumer.name;
             let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
             // A Role that is not shown is planned when it is.
-            let Some(role) = shown.get(&role) else { continue };
+            let Some(role) = shown(&role) else { continue };
             let is_named = each_name_in(&role.rules).any(|name| name == copy);
             match (is_named, names.has(consumer, &key, is_named)) {
                 (true, false) => changes.push((access, NameChange::Remove)),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountName, Namespace};
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::action::Action;
@@ -85,17 +85,15 @@ impl PermissionSettings {
         }
     }
 
-    /// Whether a RoleBinding has the role, subject, labels and owner of ours.
-    #[must_use]
-    pub fn is_right(&self, observed: &RoleBinding, role_uid: &str) -> bool {
-        let wanted = self.binding(&Namespace::from(""), role_uid);
+    /// Whether a RoleBinding has the role, subject, labels and owner of ours. Of one that cannot be read, the labels count.
+    fn is_right(&self, observed: &ObservedRole, role_uid: &str) -> bool {
+        let wanted = ObservedRole::from(self.binding(&Namespace::from(""), role_uid));
         // The API server defaults the API group of a ServiceAccount subject to the empty string.
-        let subjects: Vec<_> =
-            observed.subjects.iter().flatten().map(without_empty_group).collect();
-        observed.role_ref == wanted.role_ref
-            && Some(subjects) == wanted.subjects
-            && observed.metadata.owner_references == wanted.metadata.owner_references
-            && has_our_labels(&observed.metadata)
+        let bound = observed.bound.clone().map(|(role, subjects)| {
+            (role, subjects.iter().map(without_empty_group).collect::<Vec<_>>())
+        });
+        observed.is_of(COMPONENT)
+            && (bound.is_none() || bound == wanted.bound && observed.owners == wanted.owners)
     }
 
     /// Plans the next write to the RoleBinding of a namespace, according to whether the syncer should have the
@@ -113,11 +111,11 @@ impl PermissionSettings {
         namespace: &Namespace,
         has: bool,
         role_uid: &Known<String>,
-        observed: Option<&ObservedRoleBinding>,
+        observed: Option<&ObservedRole>,
     ) -> Result<BindingAction, MissingRole> {
         // Where the syncer needs the permission, a RoleBinding of another owner with this name is replaced: otherwise
         // the syncer could not delete its copies there.
-        let observed = observed.filter(|observed| observed.is_ours || has);
+        let observed = observed.filter(|observed| observed.is_of(COMPONENT) || has);
         let role_uid = match (role_uid, observed) {
             (Known::Present(uid), _) => uid,
             (Known::Unknown, Some(observed)) if !has => {
@@ -130,11 +128,7 @@ impl PermissionSettings {
             let create = || BindingAction::Create(Box::new(self.binding(namespace, role_uid)));
             return Ok(if has { create() } else { BindingAction::Nothing });
         };
-        let is_wrong = observed
-            .object
-            .as_ref()
-            .map_or(!observed.is_ours, |object| !self.is_right(object, role_uid));
-        Ok(if is_wrong || !has {
+        Ok(if !has || !self.is_right(observed, role_uid) {
             BindingAction::DeleteByUid(observed.version.uid.clone())
         } else {
             BindingAction::Nothing
@@ -142,21 +136,56 @@ impl PermissionSettings {
     }
 }
 
-/// A RoleBinding with the name of ours.
+/// A ClusterRole, a Role or a RoleBinding, as decisions read it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ObservedRoleBinding {
+pub struct ObservedRole {
     pub version: Version,
-    /// Whether it has our labels.
-    pub is_ours: bool,
-    /// The object; `None` if it cannot be read.
-    pub object: Option<RoleBinding>,
+    /// The component that it belongs to, by its labels, if these also name our manager.
+    component: Option<String>,
+    pub(crate) owners: Vec<OwnerReference>,
+    pub rules: Vec<PolicyRule>,
+    /// What a RoleBinding binds, and to whom; `None` if it cannot be read.
+    pub(crate) bound: Option<(RoleRef, Vec<Subject>)>,
 }
 
-impl ObservedRoleBinding {
-    /// Reads a RoleBinding from its metadata and, if it matches its schema, the whole object.
+impl ObservedRole {
+    /// What the metadata alone shows.
     #[must_use]
-    pub fn read(metadata: &ObjectMeta, object: Option<RoleBinding>) -> Self {
-        Self { version: Version::of(metadata), is_ours: has_our_labels(metadata), object }
+    pub fn of_metadata(metadata: &ObjectMeta) -> Self {
+        let is_ours = labels::has(metadata, MANAGED_BY);
+        let component = labels::get(metadata, COMPONENT.0).filter(|_| is_ours);
+        Self {
+            version: Version::of(metadata),
+            component: component.map(str::to_owned),
+            owners: metadata.owner_references.clone().unwrap_or_default(),
+            rules: Vec::new(),
+            bound: None,
+        }
+    }
+
+    /// Whether it is one of ours of this component.
+    #[must_use]
+    pub fn is_of(&self, (_, component): (&str, &str)) -> bool {
+        self.component.as_deref() == Some(component)
+    }
+}
+
+impl From<ClusterRole> for ObservedRole {
+    fn from(role: ClusterRole) -> Self {
+        Self { rules: role.rules.unwrap_or_default(), ..Self::of_metadata(&role.metadata) }
+    }
+}
+
+impl From<Role> for ObservedRole {
+    fn from(role: Role) -> Self {
+        Self { rules: role.rules.unwrap_or_default(), ..Self::of_metadata(&role.metadata) }
+    }
+}
+
+impl From<RoleBinding> for ObservedRole {
+    fn from(RoleBinding { metadata, role_ref, subjects }: RoleBinding) -> Self {
+        let bound = Some((role_ref, subjects.unwrap_or_default()));
+        Self { bound, ..Self::of_metadata(&metadata) }
     }
 }
 
@@ -280,25 +309,6 @@ pub type RulesAction = Action<Infallible, Vec<PolicyRule>>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingRole;
 
-impl From<RoleBinding> for ObservedRoleBinding {
-    fn from(binding: RoleBinding) -> Self {
-        Self::read(&binding.metadata.clone(), Some(binding))
-    }
-}
-
-/// The role for tokens on the API server.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ObservedTokensRole {
-    pub version: Version,
-    pub rules: Vec<PolicyRule>,
-}
-
-impl From<ClusterRole> for ObservedTokensRole {
-    fn from(role: ClusterRole) -> Self {
-        Self { version: Version::of(&role.metadata), rules: role.rules.unwrap_or_default() }
-    }
-}
-
 /// The names of objects in these rules.
 #[must_use]
 pub fn names_in(rules: &[PolicyRule]) -> BTreeSet<&str> {
@@ -317,7 +327,7 @@ pub(crate) fn each_name_in(rules: &[PolicyRule]) -> impl Iterator<Item = &str> {
 ///
 /// The role does not exist.
 pub fn plan_tokens(
-    role: &Known<ObservedTokensRole>,
+    role: &Known<ObservedRole>,
     names: Option<&BTreeSet<AccountName>>,
 ) -> Result<RulesAction, MissingRole> {
     let role = match role {
@@ -338,12 +348,8 @@ pub fn gives_copies(observed: &RoleBinding, role: &str) -> bool {
     let is_role = |kind: &str, name: &str| kind == "ClusterRole" && name == role;
     let mut owners = observed.metadata.owner_references.iter().flatten();
     is_role(&observed.role_ref.kind, &observed.role_ref.name)
-        && has_our_labels(&observed.metadata)
+        && ObservedRole::of_metadata(&observed.metadata).is_of(COMPONENT)
         && owners.any(|owner| is_role(&owner.kind, &owner.name))
-}
-
-fn has_our_labels(metadata: &ObjectMeta) -> bool {
-    [MANAGED_BY, COMPONENT].into_iter().all(|label| labels::has(metadata, label))
 }
 
 fn without_empty_group(subject: &Subject) -> Subject {

@@ -9,7 +9,8 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{CLEARED_NAMESPACES, GRACE, PermissionSettings};
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
-use hub_runtime::reconciler::{Objects as _, Planned};
+use hub_runtime::reconciler::{Objects, Planned};
+use hub_runtime::watch::ObjectKey;
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::CredentialRights;
-use crate::store::RightsKey;
 
 /// The permissions of the object in a namespace and with a name.
 fn roles_of(of: &str) -> [String; 2] {
@@ -67,7 +67,7 @@ fn store() -> Arc<Store> {
             "spec": { "identity": "Copy", "serviceAccountNames": ["app"] },
         });
         let key = ObjectKey { namespace: namespace.into(), name: name.into() };
-        AccessSink(Arc::clone(&store)).apply(&key, Ok(serde_json::from_value(object).unwrap()));
+        access_sink(&store).apply(&key, Ok(serde_json::from_value(object).unwrap()));
     }
     store
 }
@@ -94,6 +94,10 @@ async fn queued(store: &Store) -> Vec<String> {
     let mut keys = std::mem::take(&mut *seen.lock());
     keys.sort();
     keys
+}
+
+fn ask(store: &Store, account: &AccountKey, asking: AskingAccount) {
+    store.set_account(account, Some(asking));
 }
 
 fn account(cluster: &str, name: &str) -> AccountKey {
@@ -148,7 +152,7 @@ async fn a_cluster_concerns_the_tokens_only_if_an_account_there_opts_in() {
     store.cluster_changed(&fleet, &"c1".into());
     // The namespace of a Role.
     assert_eq!(queued(&store).await, all(&["c1/own"], &["copies in c1"]));
-    store.add_account(&account("c2", "app"), asking(None));
+    ask(&store, &account("c2", "app"), asking(None));
     queued(&store).await;
     store.cluster_changed(&fleet, &"c2".into());
     assert_eq!(queued(&store).await, ["copies in c2", "tokens"]);
@@ -163,41 +167,40 @@ async fn an_account_concerns_the_tokens_when_it_has_a_new_name_and_a_role_that_m
     let store = idle().await;
     let of_app = || roles_of("team/app")[0].clone();
     let key = ObjectKey { namespace: "team".into(), name: "hub-addons-cluster-access-app".into() };
-    let mut roles = ConsumerRoleSink { store: Arc::clone(&store), kind: RoleKind::Role };
+    let mut roles = consumer_role_sink::<Role>(&store, RoleKind::Role);
     let mut named = role(1);
     named.rules.as_mut().unwrap()[0].resource_names = Some(vec!["a-b-app".to_owned()]);
     roles.apply(&key, Ok(named));
     queued(&store).await;
-    store.add_account(&account("c1", "app"), asking(None));
+    ask(&store, &account("c1", "app"), asking(None));
     // It is not granted, and the Role has no such name.
     assert_eq!(queued(&store).await, ["tokens"]);
-    store.add_account(&account("c1", "app"), asking(None));
+    ask(&store, &account("c1", "app"), asking(None));
     assert_eq!(queued(&store).await, [""; 0]);
-    store.add_account(&account("a-b", "app"), asking(Some("team")));
+    ask(&store, &account("a-b", "app"), asking(Some("team")));
     assert_eq!(queued(&store).await, [of_app(), "tokens".to_owned()]);
     // The copy of `b-app` of the cluster `a` has the name of that of `app` of `a-b`.
-    store.add_account(&account("a", "b-app"), asking(None));
+    ask(&store, &account("a", "b-app"), asking(None));
     assert_eq!(queued(&store).await, [of_app(), "tokens".to_owned()]);
     let mut tokens = cluster_role(1);
     tokens.rules = role(1).rules;
     tokens_role_sink(&store).apply(&in_team(), Ok(tokens));
     queued(&store).await;
-    store.add_account(&account("c1", "old"), asking(None));
+    ask(&store, &account("c1", "old"), asking(None));
     assert_eq!(queued(&store).await, [""; 0], "the tokens of this name are watched");
-    store.remove_account(&account("c1", "old"));
+    store.set_account(&account("c1", "old"), None);
     assert_eq!(queued(&store).await, ["tokens"]);
-    store.set_accounts_read(true);
+    store.set_listed(List::Accounts, true);
     assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all_of_them() {
-    let (store, team) = (idle().await, Namespace::from("team"));
-    let mut bindings = RoleBindingSink(Arc::clone(&store));
+    let (store, team) = (idle().await, RightsKey::Copies("team".into()));
+    let mut bindings = binding_sink(&store);
     bindings.apply(&in_team(), Ok(binding(1)));
     assert_eq!(queued(&store).await, ["copies in team"]);
-    let observed = ObservedRoleBinding::read(&binding(1).metadata, Some(binding(1)));
-    assert_eq!(store.binding(&team), Some(observed));
+    assert_eq!(store.observed(&team), Known::Present(binding(1).into()));
     bindings.listed();
     assert_eq!(queued(&store).await, ["copies in team"], "another may be gone without an event");
 
@@ -217,7 +220,7 @@ async fn a_role_binding_concerns_its_namespace_and_their_list_and_their_role_all
 
     bindings.delete(&in_team());
     assert_eq!(queued(&store).await, ["copies in team"]);
-    assert_eq!(store.binding(&team), None);
+    assert_eq!(store.observed(&team), Known::Absent);
 }
 
 #[tokio::test(start_paused = true)]
@@ -226,14 +229,17 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     let mut tokens = tokens_role_sink(&store);
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!(queued(&store).await, ["tokens"]);
-    assert_eq!(store.tokens_role(), Known::Absent);
+    assert_eq!(store.observed(&RightsKey::Tokens), Known::Absent);
     tokens.apply(&in_team(), Ok(cluster_role(1)));
     list::<ClusterRole>(&mut tokens, true);
     let present = Known::Present(cluster_role(1).into());
-    assert_eq!((queued(&store).await, store.tokens_role()), (vec!["tokens".to_owned()], present));
+    assert_eq!(
+        (queued(&store).await, store.observed(&RightsKey::Tokens)),
+        (vec!["tokens".to_owned()], present)
+    );
     Sink::<ClusterRole>::delete(&mut tokens, &in_team());
     assert_eq!(queued(&store).await, ["tokens"]);
-    assert_eq!(store.tokens_role(), Known::Absent);
+    assert_eq!(store.observed(&RightsKey::Tokens), Known::Absent);
     list::<ClusterRole>(&mut tokens, false);
     assert_eq!(queued(&store).await, ["tokens"], "it was shown before it was deleted");
 }
@@ -242,9 +248,11 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
 async fn the_role_of_an_application_is_absent_when_the_list_does_not_show_it() {
     let store = idle().await;
     let key = ObjectKey { namespace: "team".into(), name: "hub-addons-cluster-access-app".into() };
-    let mut roles = ConsumerRoleSink { store: Arc::clone(&store), kind: RoleKind::Role };
+    let mut roles = consumer_role_sink::<Role>(&store, RoleKind::Role);
     let of_app = ConsumerRole::named(RoleKind::Role, &"team".into(), &key.name).unwrap();
-    let shown = |store: &Store| store.known(&RightsKey::Consumer(of_app.clone())).map(|it| it.uid);
+    let shown = |store: &Store| {
+        Objects::known(store, &RightsKey::Consumer(of_app.clone())).map(|it| it.uid)
+    };
     list::<Role>(&mut roles, false);
     assert_eq!((queued(&store).await, shown(&store)), (all(&["team/app", "c1/own"], &[]), None));
     roles.apply(&key, Ok(role(1)));
@@ -264,11 +272,12 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
         Planned::Write(action, _) => action.verb(),
         Planned::Wait(_) | Planned::Unknown => panic!("a plan is a write or none"),
     };
-    let mut bindings = RoleBindingSink(Arc::clone(&store));
+    let mut bindings = binding_sink(&store);
     let mut copies = copies_role_sink(&store);
     copies.apply(&in_team(), Ok(copies_role()));
     // The syncer should have it, and it is that of an earlier role.
     bindings.apply(&in_team(), Ok(settings().binding(&"team".into(), "uid of an earlier role")));
+    bindings.listed();
     queued(&store).await;
     assert_eq!(next(&key), Some("delete"));
     for is_read in [false, true] {
@@ -287,7 +296,7 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     let mut observed = cluster_role(1);
     observed.rules = role(1).rules;
     tokens.apply(&in_team(), Ok(observed));
-    store.set_accounts_read(true);
+    store.set_listed(List::Accounts, true);
     assert_eq!(next(&RightsKey::Tokens), Some("patch"));
     Sink::<ClusterRole>::unread(&mut tokens);
     assert_eq!(next(&RightsKey::Tokens), None);
@@ -298,12 +307,13 @@ async fn the_grace_of_a_permission_passes_only_while_one_lease_of_the_syncer_is_
     for is_recreated in [false, true] {
         let (store, team) = (idle().await, Namespace::from("team"));
         let ours = settings().binding(&team, "uid of the role");
-        let observed = ObservedRoleBinding::read(&ours.metadata.clone(), Some(ours));
-        store.set_binding(&team, Some(observed));
+        let mut bindings = binding_sink(&store);
+        bindings.apply(&in_team(), Ok(ours));
+        bindings.listed();
         // It exists, and is not needed any more.
         assert_eq!(store.has_permission(&team), Some(true));
         queued(&store).await;
-        let mut sink = LeaseSink(Arc::clone(&store));
+        let mut sink = lease_sink(&store);
         for second in (0..=2 * GRACE.as_secs()).step_by(10) {
             if is_recreated {
                 sink.delete(&in_team());

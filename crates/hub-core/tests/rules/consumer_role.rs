@@ -7,13 +7,13 @@ use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, Consumers};
 use hub_core::consumer_role::{
     self, AskingAccount, AskingAccounts as Accounts, CONSUMER_LABELS, ConsumerRole, NameChange,
-    ObservedConsumerRole, RoleKind,
+    RoleKind,
 };
 use hub_core::credential::account::Scope;
 use hub_core::finding::Reason;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::known::Known;
-use hub_core::rights::PermissionSettings;
+use hub_core::rights::{ObservedRole, PermissionSettings};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::collection::vec;
@@ -104,7 +104,7 @@ fn rules_of(
     observed: &[PolicyRule],
 ) -> Vec<PolicyRule> {
     let plan = |rules: &[PolicyRule]| {
-        let observed: ObservedConsumerRole = role_in(of.access.namespace.as_str(), rules).into();
+        let observed: ObservedRole = role_in(of.access.namespace.as_str(), rules).into();
         of.plan(settings, fleet, consumers, Some(accounts), &Known::Present(observed))
     };
     let after = match plan(observed) {
@@ -235,7 +235,7 @@ fn a_role_of_another_owner_is_reported_and_left_alone_and_one_that_is_missing_is
     let fleet = granting(&["c1"]);
     let asking = app_of(["c1"]);
     let consumers = asking_for("app");
-    let plan = |kind, role: Known<ObservedConsumerRole>| {
+    let plan = |kind, role: Known<ObservedRole>| {
         role_of(kind).plan(&settings(), &fleet, &consumers, Some(&asking), &role)
     };
     for (key, _) in CONSUMER_LABELS {
@@ -315,10 +315,10 @@ proptest! {
                 }
                 vec![key]
             };
-            let observed: ObservedConsumerRole = role_in("blues", &shown).into();
-            let roles = [(reader.clone(), observed)].into();
+            let observed: ObservedRole = role_in("blues", &shown).into();
+            let roles = |role: &ConsumerRole| (*role == reader).then_some(&observed);
             let changes = |key| {
-                consumer_role::changes(&settings(), &fleet, &consumers, &accounts, &roles, key)
+                consumer_role::changes(&settings(), &fleet, &consumers, &accounts, roles, key)
             };
             let found: BTreeSet<_> = concerned.iter().flat_map(changes).collect();
             let planned = rules_of(&reader, &settings(), &consumers, &fleet, &accounts, &shown);

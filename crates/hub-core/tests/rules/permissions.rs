@@ -7,8 +7,8 @@ use hub_api::names::Namespace;
 use hub_core::credential::index::Listed;
 use hub_core::known::Known;
 use hub_core::rights::{
-    BindingAction, CLEARED_NAMESPACES, EVERYWHERE, GRACE, MissingRole, Needs, ObservedRoleBinding,
-    ObservedTokensRole, RulesAction, cleared_by, cleared_namespaces, plan_tokens, token_rules,
+    BindingAction, CLEARED_NAMESPACES, COMPONENT, EVERYWHERE, GRACE, MissingRole, Needs,
+    ObservedRole, RulesAction, cleared_by, cleared_namespaces, plan_tokens, token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::{RoleBinding, Subject};
@@ -33,18 +33,21 @@ fn ours() -> RoleBinding {
     settings().binding(&"team".into(), "role-1")
 }
 
-fn observed(object: Option<RoleBinding>) -> ObservedRoleBinding {
-    ObservedRoleBinding { version: version(), is_ours: true, object }
+fn observed(object: Option<RoleBinding>) -> ObservedRole {
+    let unread = || ObservedRole::of_metadata(&ours().metadata);
+    let mut observed = object.map_or_else(unread, ObservedRole::from);
+    observed.version = version();
+    observed
 }
 
-fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRoleBinding>) -> BindingAction {
+fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRole>) -> BindingAction {
     try_plan(has, role, observed).unwrap()
 }
 
 fn try_plan(
     has: bool,
     role: &Known<String>,
-    observed: Option<&ObservedRoleBinding>,
+    observed: Option<&ObservedRole>,
 ) -> Result<BindingAction, MissingRole> {
     settings().plan_binding(&"team".into(), has, role, observed)
 }
@@ -173,16 +176,17 @@ fn a_namespace_that_is_gone_gets_no_role_binding_unless_it_needs_one() {
 fn a_role_binding_of_another_owner_is_replaced_where_the_permission_is_needed_and_kept_elsewhere() {
     let mut unlabelled = ours();
     unlabelled.metadata.labels = None;
-    for object in [Some(unlabelled.clone()), None] {
-        let foreign = ObservedRoleBinding::read(&unlabelled.metadata, object);
-        assert!(!foreign.is_ours);
+    for foreign in
+        [ObservedRole::of_metadata(&unlabelled.metadata), ObservedRole::from(unlabelled.clone())]
+    {
+        assert!(!foreign.is_of(COMPONENT));
         let deleted = BindingAction::DeleteByUid(foreign.version.uid.clone());
         assert_eq!(plan(true, &role(), Some(&foreign)), deleted);
         for role in [role(), Known::Absent] {
             assert_eq!(plan(false, &role, Some(&foreign)), BindingAction::Nothing);
         }
     }
-    assert!(ObservedRoleBinding::read(&ours().metadata, None).is_ours);
+    assert!(ObservedRole::of_metadata(&ours().metadata).is_of(COMPONENT));
 }
 
 #[test]
@@ -203,8 +207,10 @@ fn the_annotation_of_the_lease_names_what_is_cleared() {
     assert_eq!(cleared_by(&lease(Some(EVERYWHERE.to_owned()))), Listed::All);
 }
 
-fn tokens_role(names: &[&str]) -> ObservedTokensRole {
-    ObservedTokensRole { version: version(), rules: token_rules(&account_names(names)) }
+fn tokens_role(names: &[&str]) -> ObservedRole {
+    let mut role = observed(None);
+    role.rules = token_rules(&account_names(names));
+    role
 }
 
 fn account_names(names: &[&str]) -> BTreeSet<hub_api::names::AccountName> {
