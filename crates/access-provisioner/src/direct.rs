@@ -47,7 +47,7 @@ impl Controller for Direct {
     }
 
     fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
-        if let Touched::Cluster(cluster) = touched {
+        if let Touched::Cluster(cluster) | Touched::Report(cluster) = touched {
             self.shared.profiles.enqueue_of(cluster);
         }
     }

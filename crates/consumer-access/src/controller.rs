@@ -45,9 +45,7 @@ impl Controller for ConsumerAccess {
     }
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        if self.0.is_concerned(fleet, touched) {
-            self.0.fleet_changed(fleet, touched);
-        }
+        self.0.fleet_changed(fleet, touched);
     }
 
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {

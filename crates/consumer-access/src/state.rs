@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, Integrations,
-    KnownAccounts, ObservedObject, PublishedCluster,
+    AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, KnownAccounts,
+    ObservedObject, PublishedCluster,
 };
 use hub_core::known::Known;
 use hub_core::version::{Uid, Version};
@@ -58,8 +58,6 @@ pub(crate) struct Backlog {
     pub(crate) clusters: BTreeSet<ClusterName>,
     /// The objects by which applications find their clusters that are not queued.
     pub(crate) integrations: Vec<AccessKey>,
-    /// The clusters whose digest is not known.
-    pub(crate) digests: Vec<ClusterName>,
 }
 
 #[derive(Default)]
@@ -87,8 +85,6 @@ pub(crate) struct State {
     pub(crate) computed: BTreeMap<AccessName, Instant>,
     /// The ClusterAccesses whose status counts a cluster.
     pub(crate) counting: BTreeMap<ClusterName, BTreeSet<AccessName>>,
-    /// A digest of each cluster since its last change. A change of a binding or a set clears this.
-    pub(crate) digests: BTreeMap<ClusterName, u64>,
 }
 
 impl State {
@@ -106,36 +102,6 @@ impl State {
     pub(crate) fn integrations(&self) -> impl Iterator<Item = &AccessKey> {
         let first = AccessKey::MultiKueueCluster("".into());
         self.objects.range(first..).filter(|(_, found)| found.is_ours).map(|(key, _)| key)
-    }
-
-    /// Some of them.
-    pub(crate) fn integrations_of(
-        &self,
-        settings: &AccessSettings,
-        of: Integrations<'_>,
-    ) -> Vec<AccessKey> {
-        let secret = |namespace: &Namespace, cluster: &ClusterName| {
-            AccessKey::ClusterSecret(cluster.in_namespace(namespace))
-        };
-        match of {
-            Integrations::Of(cluster) => {
-                let namespaces = settings.consumers.argo_cd_namespaces();
-                let mut keys: Vec<_> = namespaces.map(|it| secret(it, cluster)).collect();
-                keys.push(AccessKey::MultiKueueCluster(cluster.clone()));
-                keys.retain(|key| self.is_ours(key));
-                keys
-            }
-            Integrations::In(namespace) => {
-                let secrets = self.objects.range(secret(namespace, &"".into())..);
-                let secrets =
-                    secrets.take_while(|(key, _)| key.namespace() == Some(namespace.as_str()));
-                secrets.filter(|(_, found)| found.is_ours).map(|(key, _)| key.clone()).collect()
-            }
-            Integrations::Kueue => {
-                let of_kueue = self.integrations().take_while(|key| key.namespace().is_none());
-                of_kueue.cloned().collect()
-            }
-        }
     }
 
     pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {
@@ -189,14 +155,14 @@ impl State {
     }
 
     /// Records an object that a watch shows; of one of another owner, only the version, unless it has the name of one of
-    /// a declared account. Returns whether it is ours, and whether a status may depend on what has changed.
+    /// a declared account. Returns whether a status may depend on what has changed.
     pub(crate) fn show(
         &mut self,
         settings: &AccessSettings,
         key: &AccessKey,
         object: ObservedObject,
         is_declared: bool,
-    ) -> (bool, bool) {
+    ) -> bool {
         let mut found = self.found(settings, key, object);
         if self.created.get(key) == Some(&found.object.version.uid) {
             self.created.remove(key);
@@ -211,10 +177,9 @@ impl State {
         let is_same = self.objects.get(key).is_some_and(|before| {
             before.is_ours == found.is_ours && before.object.is_like(&found.object)
         });
-        let is_ours = found.is_ours;
         self.objects.insert(key.clone(), found);
         self.refresh(key, is_declared);
-        (is_ours, !is_same)
+        !is_same
     }
 
     /// An object as a watch or a read shows it.

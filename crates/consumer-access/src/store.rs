@@ -10,8 +10,7 @@ use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind,
-    Integrations, KnownAccounts, ObservedObject, PlacementName, PublishedCluster,
-    cluster_secret_name, digest,
+    KnownAccounts, ObservedObject, PlacementName, PublishedCluster, cluster_secret_name, of_kueue,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -35,8 +34,6 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 
 /// How many keys of the backlog are queued at once.
 const AT_ONCE: usize = 1000;
-/// How many clusters, each with a decision for every namespace.
-const CLUSTERS_AT_ONCE: usize = 50;
 
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
@@ -241,14 +238,12 @@ impl Store {
 
     /// Makes [`Self::queue_backlog`] queue every object that exists or should exist.
     pub(crate) fn queue_everything(&self) {
-        let digests = self.fleet.read().cluster_names().cloned().collect();
         let settings = self.settings();
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
         let names = names.cloned().collect();
         let mut state = self.state.lock();
         state.backlog = Backlog {
             names,
-            digests,
             clusters: state.known.clusters().cloned().collect(),
             integrations: state.integrations().cloned().collect(),
         };
@@ -267,8 +262,7 @@ impl Store {
     }
 
     /// Queues a portion of the backlog: what exists on a cluster, objects by which applications find their clusters, or
-    /// what a ClusterAccess asks for; then what the next change of a cluster is compared with. Returns whether there was
-    /// any.
+    /// what a ClusterAccess asks for. Returns whether there was any.
     fn queue_portion(&self) -> bool {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
@@ -300,13 +294,7 @@ impl Store {
             }
             return true;
         }
-        let clusters = last(&mut state.backlog.digests, CLUSTERS_AT_ONCE);
-        let is_any = !clusters.is_empty();
-        for cluster in clusters.into_iter().filter(|it| fleet.cluster(it).is_some()) {
-            let digest = digest(&fleet, &cluster);
-            state.digests.entry(cluster).or_insert(digest);
-        }
-        is_any
+        false
     }
 
     /// Queues accounts on the clusters that can be granted to the objects that use them.
@@ -333,26 +321,6 @@ impl Store {
         }
     }
 
-    /// Whether a change of the fleet is one of what plans read of it.
-    pub(crate) fn is_concerned(&self, fleet: &Fleet, touched: &Touched) -> bool {
-        let digests = &mut self.state.lock().digests;
-        match touched {
-            Touched::Nothing => false,
-            Touched::Namespaces(_) => {
-                digests.clear();
-                true
-            }
-            Touched::Cluster(cluster) if fleet.cluster(cluster).is_none() => {
-                digests.remove(cluster);
-                true
-            }
-            Touched::Cluster(cluster) => {
-                let after = digest(fleet, cluster);
-                digests.insert(cluster.clone(), after) != Some(after)
-            }
-        }
-    }
-
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let keys = self.settings().concerned(fleet, touched, &self.state.lock().known);
@@ -366,8 +334,8 @@ impl Store {
     /// Queues the objects by which applications find their clusters that a change of the fleet affects.
     fn queue_integrations(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
-        let existing = |of: Integrations<'_>| self.state.lock().integrations_of(&settings, of);
-        for key in settings.integrations_concerned(fleet, touched, existing) {
+        let keys = settings.integrations_concerned(fleet, touched, &self.state.lock().objects);
+        for key in keys {
             self.queue(fleet, key);
         }
     }
@@ -375,10 +343,7 @@ impl Store {
     /// Queues the objects by which the applications in these namespaces find their clusters. The namespace of Kueue may
     /// have been another one, and what exists may have to end.
     fn queue_integrations_in(&self, fleet: &Fleet, namespaces: BTreeSet<Namespace>) {
-        let settings = self.settings();
-        let of = namespaces.iter().map(Integrations::In).chain([Integrations::Kueue]);
-        let existing: Vec<_> =
-            of.flat_map(|of| self.state.lock().integrations_of(&settings, of)).collect();
+        let existing: Vec<_> = of_kueue(&self.state.lock().objects).cloned().collect();
         for key in existing {
             self.queue(fleet, key);
         }
@@ -433,7 +398,7 @@ impl Store {
         let settings = self.settings();
         let mut names = BTreeSet::new();
         match touched {
-            Touched::Nothing => {}
+            Touched::Nothing | Touched::Report(_) => {}
             Touched::Cluster(cluster) => {
                 let counting = self.state.lock().counting.get(cluster).cloned();
                 names.extend(counting.into_iter().flatten());
@@ -598,13 +563,21 @@ impl Store {
         }
     }
 
-    /// Records an object that a watch shows.
-    pub(crate) fn show(self: &Arc<Self>, key: &AccessKey, object: ObservedObject) {
+    /// Records an object that a watch shows, or no longer shows.
+    pub(crate) fn set(self: &Arc<Self>, key: &AccessKey, object: Option<ObservedObject>) {
         let is_declared = self.is_declared(key);
         let settings = self.settings();
         let mut state = self.state.lock();
-        let was_foreign = state.is_foreign(&settings, key);
-        let (is_ours, is_changed) = state.show(&settings, key, object, is_declared);
+        let (was_ours, was_foreign) = (state.is_ours(key), state.is_foreign(&settings, key));
+        let is_changed = if let Some(object) = object {
+            state.show(&settings, key, object, is_declared)
+        } else {
+            if let Some(uid) = state.ended(key, is_declared) {
+                self.work.written.ended(key, &uid);
+            }
+            true
+        };
+        let is_ours = was_ours || state.is_ours(key);
         let is_foreign = state.is_foreign(&settings, key);
         drop(state);
         self.seen(key, is_declared, is_ours);
@@ -627,22 +600,6 @@ impl Store {
         for config in configs {
             self.queue(&fleet, config);
         }
-    }
-
-    /// Records that a watch shows the end of an object.
-    pub(crate) fn ended(self: &Arc<Self>, key: &AccessKey) {
-        let is_declared = self.is_declared(key);
-        let settings = self.settings();
-        let mut state = self.state.lock();
-        let (is_ours, was_foreign) = (state.is_ours(key), state.is_foreign(&settings, key));
-        let ended = state.ended(key, is_declared);
-        drop(state);
-        if let Some(uid) = ended {
-            self.work.written.ended(key, &uid);
-        }
-        self.seen(key, is_declared, is_ours);
-        self.mark_users(key);
-        self.owner_changed(key, was_foreign, false);
     }
 
     /// Whether an object has the name of one of a declared account.

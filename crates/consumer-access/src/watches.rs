@@ -24,7 +24,7 @@ use hub_core::consumer_access::{
 use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Each, ObjectKey, Sink, Unreadable, Watch};
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::json;
@@ -56,15 +56,15 @@ pub(crate) fn api_resource(key: &AccessKey) -> ApiResource {
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let account = AccessKind::Account.of(&AccountKey { cluster: "".into(), account: "".into() });
     for example in kueue().into_iter().chain([account]) {
-        watches
-            .watch(of_kind(&example, None).optional().expected(), ObjectSink::new(store, example));
+        let watch = of_kind(&example, None).optional().expected();
+        watches.watch(watch, object_sink(store, example));
     }
     if store.settings().account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons")
             .named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
     }
-    watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES), AccessSink(Arc::clone(store)));
+    watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES), access_sink(store));
 }
 
 /// Watches the permissions of an account.
@@ -77,7 +77,7 @@ pub(crate) fn watch_permissions(
     let example = kind.of(&AccountKey { cluster: "".into(), account: account.clone() });
     let watch = of_kind(&example, None).named(permissions_name(account)).late();
     let watch = if store.needs(&WatchName::of(&example)) { watch.expected() } else { watch };
-    watches.watch_while_held(watch, ObjectSink::new(store, example))
+    watches.watch_while_held(watch, object_sink(store, example))
 }
 
 /// Watches the cluster Secrets in a namespace.
@@ -90,7 +90,7 @@ pub(crate) fn watch_secrets(
         AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: "".into() });
     let watch = of_kind(&example, Some(namespace));
     let labels = format!("{}={}", CLUSTER_SECRET.0, CLUSTER_SECRET.1);
-    watches.watch_while_held(watch.labelled(labels).late(), ObjectSink::new(store, example))
+    watches.watch_while_held(watch.labelled(labels).late(), object_sink(store, example))
 }
 
 /// Watches the profiles in a namespace, in v1alpha1, for what they publish by an access provider.
@@ -100,14 +100,9 @@ pub(crate) fn watch_profiles(
     namespace: &Namespace,
     provider: &str,
 ) -> HeldWatch {
-    let sink = PublishedSink {
-        store: Arc::clone(store),
-        namespace: namespace.clone(),
-        provider: provider.to_owned(),
-    };
     let kind = ProfileVersion::V1alpha1.resource();
     let watch = Watch::dynamic("clusterprofiles", &kind, Some(namespace.as_str()));
-    watches.watch_while_held(watch.late().expected(), sink)
+    watches.watch_while_held(watch.late().expected(), published_sink(store, namespace, provider))
 }
 
 /// Watches the decisions of a Placement in one kind, by the label with its name.
@@ -154,24 +149,22 @@ pub(crate) fn observed(
 }
 
 /// Receives the ClusterAccesses.
-struct AccessSink(Arc<Store>);
-
-impl Sink<ClusterAccess> for AccessSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ClusterAccess, Unreadable>) {
-        let name = AccessName::from(key);
-        self.0.change_objects(|consumers| consumers.apply(&name, object));
-        self.0.mark(&name);
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        let name = AccessName::from(key);
-        self.0.change_objects(|consumers| consumers.remove(&name));
-        self.0.forget_status(&name);
-        self.0.mark(&name);
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.0.set_read(is_read);
+fn access_sink(store: &Arc<Store>) -> Each<Arc<Store>, ClusterAccess> {
+    Each {
+        store: Arc::clone(store),
+        set: |store, key, object| {
+            let name = AccessName::from(key);
+            let is_gone = object.is_none();
+            store.change_objects(|consumers| match object {
+                Some(object) => consumers.apply(&name, object),
+                None => consumers.remove(&name),
+            });
+            if is_gone {
+                store.forget_status(&name);
+            }
+            store.mark(&name);
+        },
+        set_read: |store, is_read| store.set_read(is_read),
     }
 }
 
@@ -201,124 +194,111 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
     }
 }
 
-/// Receives the objects of one watch.
-pub(crate) struct ObjectSink {
+/// An object as a watch shows it, or that it does not exist any more.
+type Shown = Option<Result<DynamicObject, Unreadable>>;
+
+/// Receives the objects of one watch, and what is known of them.
+pub(crate) struct WatchSink<T> {
     store: Arc<Store>,
-    /// A key of the same watch.
-    example: AccessKey,
+    name: WatchName,
+    /// What its objects have in common.
+    of: T,
+    set: fn(&Arc<Store>, &T, &ObjectKey, Shown),
 }
 
-impl ObjectSink {
-    pub(crate) fn new(store: &Arc<Store>, example: AccessKey) -> Self {
-        Self { store: Arc::clone(store), example }
-    }
-
-    /// The key of an object; `None` for a Secret whose name we do not use.
-    fn key(&self, key: &ObjectKey) -> Option<AccessKey> {
-        Some(match &self.example {
-            AccessKey::Access(AccessKind::Account, _) => {
-                AccessKind::Account.of(&AccountKey::from(key))
-            }
-            // Permissions have another name than their account.
-            AccessKey::Access(kind, AccountKey { account, .. }) => {
-                kind.of(&AccountKey { account: account.clone(), ..AccountKey::from(key) })
-            }
-            AccessKey::MultiKueueCluster(_) => {
-                AccessKey::MultiKueueCluster(ClusterName::new(key.name.clone()))
-            }
-            AccessKey::MultiKueueConfig(_) => AccessKey::MultiKueueConfig(key.name.to_string()),
-            AccessKey::ClusterSecret(_) => AccessKey::ClusterSecret(ProfileKey {
-                namespace: Namespace::new(key.namespace.clone()),
-                cluster: cluster_of_secret(&key.name)?,
-            }),
-            AccessKey::ClusterAccess(_) => AccessKey::ClusterAccess(AccessName::from(key)),
-        })
-    }
-
-    /// Records the name of the cluster in a cluster Secret.
-    fn set_rival(&self, key: &ObjectKey, cluster: Option<ClusterName>) {
-        if let AccessKey::ClusterSecret(ProfileKey { namespace, .. }) = &self.example {
-            self.store.set_rival(namespace, &key.name, cluster);
-        }
-    }
-}
-
-impl Sink<DynamicObject> for ObjectSink {
+impl<T: Send + 'static> Sink<DynamicObject> for WatchSink<T> {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        if let Ok(object) = &object {
-            self.set_rival(key, cluster_in_secret(&object.data["data"]));
-        }
-        if let Some(key) = self.key(key) {
-            self.store.show(&key, observed(&key, object));
-        }
+        (self.set)(&self.store, &self.of, key, Some(object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        self.set_rival(key, None);
-        if let Some(key) = self.key(key) {
-            self.store.ended(&key);
+        (self.set)(&self.store, &self.of, key, None);
+    }
+
+    fn listed(&mut self) {
+        self.store.listed(&self.name);
+    }
+
+    fn unread(&mut self) {
+        self.store.unread(&self.name);
+    }
+
+    fn refused(&mut self) {
+        self.store.refused(&self.name);
+    }
+
+    fn not_served(&mut self) -> bool {
+        self.store.not_served(&self.name)
+    }
+}
+
+/// Receives the objects of the watch that shows this one.
+pub(crate) fn object_sink(store: &Arc<Store>, example: AccessKey) -> WatchSink<AccessKey> {
+    WatchSink {
+        store: Arc::clone(store),
+        name: WatchName::of(&example),
+        of: example,
+        set: |store, example, key, object| {
+            if let AccessKey::ClusterSecret(ProfileKey { namespace, .. }) = example {
+                match &object {
+                    Some(Ok(secret)) => {
+                        let cluster = cluster_in_secret(&secret.data["data"]);
+                        store.set_rival(namespace, &key.name, cluster);
+                    }
+                    Some(Err(_)) => {}
+                    None => store.set_rival(namespace, &key.name, None),
+                }
+            }
+            if let Some(key) = key_like(example, key) {
+                store.set(&key, object.map(|object| observed(&key, object)));
+            }
+        },
+    }
+}
+
+/// The key of an object of the same watch; `None` for a Secret whose name we do not use.
+fn key_like(example: &AccessKey, key: &ObjectKey) -> Option<AccessKey> {
+    Some(match example {
+        AccessKey::Access(AccessKind::Account, _) => AccessKind::Account.of(&AccountKey::from(key)),
+        // Permissions have another name than their account.
+        AccessKey::Access(kind, AccountKey { account, .. }) => {
+            kind.of(&AccountKey { account: account.clone(), ..AccountKey::from(key) })
         }
-    }
-
-    fn listed(&mut self) {
-        self.store.listed(&WatchName::of(&self.example));
-    }
-
-    fn unread(&mut self) {
-        self.store.unread(&WatchName::of(&self.example));
-    }
-
-    fn refused(&mut self) {
-        self.store.refused(&WatchName::of(&self.example));
-    }
-
-    fn not_served(&mut self) -> bool {
-        self.store.not_served(&WatchName::of(&self.example))
-    }
+        AccessKey::MultiKueueCluster(_) => {
+            AccessKey::MultiKueueCluster(ClusterName::new(key.name.clone()))
+        }
+        AccessKey::MultiKueueConfig(_) => AccessKey::MultiKueueConfig(key.name.to_string()),
+        AccessKey::ClusterSecret(_) => AccessKey::ClusterSecret(ProfileKey {
+            namespace: Namespace::new(key.namespace.clone()),
+            cluster: cluster_of_secret(&key.name)?,
+        }),
+        AccessKey::ClusterAccess(_) => AccessKey::ClusterAccess(AccessName::from(key)),
+    })
 }
 
-/// Receives the profiles of one namespace, for its cluster Secrets.
-pub(crate) struct PublishedSink {
-    pub(crate) store: Arc<Store>,
-    pub(crate) namespace: Namespace,
-    /// The name of the access provider.
-    pub(crate) provider: String,
-}
-
-impl PublishedSink {
-    fn name(&self) -> WatchName {
-        WatchName::Profiles(self.namespace.clone(), self.provider.clone())
-    }
-}
-
-impl Sink<DynamicObject> for PublishedSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        // The last readable state of a profile stays in use.
-        let Ok(profile) = object else { return };
-        let observed = ObservedProfile::read(&profile.metadata, &profile.data);
-        let published = is_ours(&observed, &self.store.manager)
-            .then(|| PublishedCluster::read(&observed, &self.provider));
-        self.store.set_published(&ProfileKey::from(key), published.flatten().as_ref());
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.store.set_published(&ProfileKey::from(key), None);
-    }
-
-    fn listed(&mut self) {
-        self.store.listed(&self.name());
-    }
-
-    fn unread(&mut self) {
-        self.store.unread(&self.name());
-    }
-
-    fn refused(&mut self) {
-        self.store.refused(&self.name());
-    }
-
-    fn not_served(&mut self) -> bool {
-        self.store.not_served(&self.name())
+/// Receives the profiles in a namespace, for its cluster Secrets: what they publish by this access provider.
+pub(crate) fn published_sink(
+    store: &Arc<Store>,
+    namespace: &Namespace,
+    provider: &str,
+) -> WatchSink<String> {
+    WatchSink {
+        store: Arc::clone(store),
+        name: WatchName::Profiles(namespace.clone(), provider.to_owned()),
+        of: provider.to_owned(),
+        set: |store, provider, key, profile| {
+            let published = match profile {
+                Some(Ok(profile)) => {
+                    let observed = ObservedProfile::read(&profile.metadata, &profile.data);
+                    let is_ours = is_ours(&observed, &store.manager);
+                    is_ours.then(|| PublishedCluster::read(&observed, provider)).flatten()
+                }
+                // The last readable state of a profile stays in use.
+                Some(Err(_)) => return,
+                None => None,
+            };
+            store.set_published(&ProfileKey::from(key), published.as_ref());
+        },
     }
 }
 

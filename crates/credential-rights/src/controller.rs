@@ -45,7 +45,7 @@ impl Controller for CredentialRights {
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         match touched {
-            Touched::Nothing => {}
+            Touched::Nothing | Touched::Report(_) => {}
             Touched::Cluster(cluster) => self.store.cluster_changed(fleet, cluster),
             Touched::Namespaces(namespaces) => self.store.namespaces_changed(namespaces),
         }

@@ -36,7 +36,7 @@ pub fn concerned(
     let (mut known, mut candidates) = (BTreeSet::new(), BTreeSet::new());
     match touched {
         Touched::Nothing => {}
-        Touched::Cluster(cluster) => {
+        Touched::Cluster(cluster) | Touched::Report(cluster) => {
             let key = |namespace: &Namespace| cluster.in_namespace(namespace);
             candidates.extend(fleet.candidates_for(cluster).map(key));
             known.extend(profiles.namespaces_with(cluster).iter().map(key));

@@ -49,6 +49,8 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
     Nothing,
+    /// What the profiles of one cluster show, and no grant: a version, a claim or a condition.
+    Report(ClusterName),
     /// Decisions about one cluster, in every namespace.
     Cluster(ClusterName),
     /// Decisions about every cluster, in these namespaces.
@@ -188,6 +190,7 @@ impl Fleet {
         if self.clusters.get(&name) == Some(&cluster) {
             return Touched::Nothing;
         }
+        let was_hub = self.is_hub(&name);
         let before = self.clusters.insert(name.clone(), cluster);
         self.candidates.cluster_changed(
             &name,
@@ -195,7 +198,11 @@ impl Fleet {
             self.clusters.get(&name),
             &self.sets,
         );
-        Touched::Cluster(name)
+        let after = self.clusters.get(&name);
+        let is_report =
+            before.zip(after).is_some_and(|(before, after)| before.is_granted_like(after))
+                && was_hub == self.is_hub(&name);
+        if is_report { Touched::Report(name) } else { Touched::Cluster(name) }
     }
 
     pub fn delete_cluster(&mut self, name: &ClusterName) -> Touched {

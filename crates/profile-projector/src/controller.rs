@@ -73,7 +73,9 @@ impl Controller for Projector {
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         match touched {
             Touched::Namespaces(namespaces) => self.queue_namespaces(namespaces.iter().cloned()),
-            Touched::Nothing | Touched::Cluster(_) => queue(&self.shared, fleet, touched),
+            Touched::Nothing | Touched::Report(_) | Touched::Cluster(_) => {
+                queue(&self.shared, fleet, touched);
+            }
         }
     }
 }

@@ -130,11 +130,11 @@ impl Controller for Admission {
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         self.set_read(GRANTS, fleet.is_read());
-        if matches!(touched, Touched::Nothing) {
+        if matches!(touched, Touched::Nothing | Touched::Report(_)) {
             return;
         }
         let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
-            Touched::Nothing => false,
+            Touched::Nothing | Touched::Report(_) => false,
             Touched::Cluster(touched) => {
                 touched == cluster || touched.as_str() == namespace.as_str()
             }

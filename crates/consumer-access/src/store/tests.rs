@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::ConsumerAccess;
-use crate::watches::{DecisionSink, ObjectSink, PublishedSink, kueue};
+use crate::watches::{DecisionSink, kueue, object_sink, published_sink};
 
 /// Two objects, one of them for Kueue.
 fn declared() -> Value {
@@ -126,7 +126,7 @@ async fn a_kind_that_is_not_served_ends_the_objects_of_that_watch() {
     let store = store();
     list(&store);
     for account in ["app", "jobs"] {
-        store.show(&PERMISSION.of(&key(account)), object(&store.settings(), "one", "5"));
+        store.set(&PERMISSION.of(&key(account)), Some(object(&store.settings(), "one", "5")));
     }
     assert!(!store.not_served(&watch(PERMISSION, "app")), "a consumer declares it");
     assert_eq!((versions(&store, "app").len(), versions(&store, "jobs").len()), (0, 1));
@@ -165,7 +165,7 @@ async fn what_no_object_asks_for_is_queued_once_the_last_object_that_cannot_be_d
     store.queue_everything();
     let statuses = queued_of(&store, |key| matches!(key, AccessKey::ClusterAccess(_))).await;
     assert!(statuses.iter().any(|key| key.contains("odd")), "it is reported: {statuses:?}");
-    store.show(&AccessKind::Account.of(&key("former")), object(&store.settings(), "one", "5"));
+    store.set(&AccessKind::Account.of(&key("former")), Some(object(&store.settings(), "one", "5")));
     queued(&store).await;
     store.change_objects(|consumers| consumers.remove(&unread));
     assert!(queued(&store).await.iter().any(|key| key.contains("former")));
@@ -206,9 +206,9 @@ async fn a_cluster_concerns_an_account_that_exists_although_it_is_not_granted() 
         queued(&store).await
     };
     assert_eq!(queued().await, [""; 0]);
-    store.show(&AccessKind::Account.of(&key("app")), object(&store.settings(), "one", "5"));
+    store.set(&AccessKind::Account.of(&key("app")), Some(object(&store.settings(), "one", "5")));
     assert_eq!(queued().await.len(), 3, "each object has its key");
-    store.ended(&AccessKind::Account.of(&key("app")));
+    store.set(&AccessKind::Account.of(&key("app")), None);
     assert_eq!(queued().await, [""; 0]);
 }
 
@@ -225,10 +225,10 @@ async fn a_status_is_computed_again_when_more_than_the_version_of_an_object_has_
     let with_token = ObservedObject::read(&metadata("one"), Some(&token));
     let [first, second] = ["5", "6"].map(|version| object(&store.settings(), "one", version));
     for (object, count) in [(first, 1), (second, 0), (with_token.clone(), 1), (with_token, 0)] {
-        store.show(&key, object);
+        store.set(&key, Some(object));
         assert_eq!(statuses().await, count);
     }
-    store.ended(&key);
+    store.set(&key, None);
     assert_eq!(statuses().await, 1);
 }
 
@@ -264,7 +264,7 @@ async fn annotations_that_no_plan_reads_are_not_kept() {
     let store = store();
     list(&store);
     let object = AccessKind::Account.of(&key("app"));
-    store.show(&object, object_with(&[(SYNC_TO_NAMESPACES, "team"), ("of-an-agent", "long")]));
+    store.set(&object, Some(object_with(&[(SYNC_TO_NAMESPACES, "team"), ("of-an-agent", "long")])));
     let found = store.state.lock().objects.get(&object).cloned().unwrap();
     assert_eq!(found.object, object_with(&[(SYNC_TO_NAMESPACES, "team")]));
 }
@@ -276,7 +276,7 @@ async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_accoun
     let annotated = object_with(&[(SYNC_TO_NAMESPACES, "team")]);
     for (account, is_kept) in [("app", true), ("undeclared", false)] {
         let object = AccessKind::Account.of(&key(account));
-        store.show(&object, annotated.clone());
+        store.set(&object, Some(annotated.clone()));
         let found = store.state.lock().objects.get(&object).cloned().unwrap();
         assert_eq!(found.object == annotated, is_kept, "{account}");
     }
@@ -290,7 +290,7 @@ fn is_planned(store: &Store, key: &AccessKey) -> bool {
 async fn nothing_is_planned_for_kueue_before_both_lists_are_complete() {
     for first in [0, 1] {
         let store = store();
-        let mut sinks = kueue().map(|example| ObjectSink::new(&store, example));
+        let mut sinks = kueue().map(|example| object_sink(&store, example));
         let config = AccessKey::MultiKueueConfig("multikueue".to_owned());
         assert!(!is_planned(&store, &config));
         sinks[first].listed();
@@ -336,15 +336,11 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_
         Some(patch["status"]["conditions"][1].clone())
     };
     let ready = || Some(condition()?["reason"].as_str()?.to_owned());
-    let mut profiles = PublishedSink {
-        store: Arc::clone(&store),
-        namespace: "team".into(),
-        provider: "open-cluster-management".to_owned(),
-    };
+    let mut profiles = published_sink(&store, &"team".into(), "open-cluster-management");
     assert!(!profiles.not_served());
     assert_eq!(ready(), None, "that is not known yet");
     let secret = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
-    let mut sink = ObjectSink::new(&store, AccessKey::ClusterSecret(secret));
+    let mut sink = object_sink(&store, AccessKey::ClusterSecret(secret));
     sink.refused();
     assert_eq!(ready().as_deref(), Some("Unavailable"));
     // Why lists fail for a minute is known.
@@ -384,7 +380,7 @@ async fn a_decision_queues_the_objects_of_its_placement_on_its_clusters_alone() 
     for account in ["app", "other", "jobs"] {
         for cluster in ["c1", "c2"] {
             let key = AccountKey { cluster: cluster.into(), account: account.into() };
-            store.show(&AccessKind::Account.of(&key), object(&store.settings(), "one", "5"));
+            store.set(&AccessKind::Account.of(&key), Some(object(&store.settings(), "one", "5")));
         }
     }
     store.host.set_working();
@@ -514,7 +510,7 @@ async fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_delete
     let created = |key: &AccessKey| store.state.lock().created.get(key).cloned();
     store.state.lock().created(&shown, &"one".into());
     assert_eq!(created(&shown), Some("one".into()));
-    store.show(&shown, ObservedObject::read(&metadata("one"), None));
+    store.set(&shown, Some(ObservedObject::read(&metadata("one"), None)));
     assert!(store.state.lock().is_ours(&shown) && created(&shown).is_none());
     store.state.lock().created(&deleted, &"two".into());
     store.state.lock().deleted(&deleted, &"one".into());

@@ -2,15 +2,15 @@
 //! the consumers in the namespaces that can be granted a cluster, and the clusters that can be granted to a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace};
 
 use super::consumers::{AccessName, Changed, Consumer};
 use super::desired::AccessSettings;
 use super::kind::{AccessKey, AccessKind};
+use super::observed::FoundObject;
 use crate::fleet::{Fleet, Touched};
-use crate::{grant, nested};
+use crate::nested;
 
 /// The accounts that have an object or a finding, by cluster and by name.
 #[derive(Debug, Default)]
@@ -53,28 +53,6 @@ impl KnownAccounts {
     }
 }
 
-/// Objects of ours by which applications find their clusters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Integrations<'a> {
-    /// For this cluster.
-    Of(&'a ClusterName),
-    /// The cluster Secrets in this namespace.
-    In(&'a Namespace),
-    /// Those of Kueue.
-    Kueue,
-}
-
-/// A digest of what plans read of a cluster. A change that leaves it as it is, such as that of a version, concerns
-/// nothing.
-#[must_use]
-pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
-    let mut digest = DefaultHasher::new();
-    let observed = fleet.cluster(cluster).map(|it| (&it.labels, it.may_have_joined()));
-    observed.hash(&mut digest);
-    (fleet.is_hub(cluster), grant::digest(fleet, cluster)).hash(&mut digest);
-    digest.finish()
-}
-
 impl AccessSettings {
     /// The accounts that a change of the fleet may affect.
     #[must_use]
@@ -85,13 +63,7 @@ impl AccessSettings {
         known: &KnownAccounts,
     ) -> BTreeSet<AccountKey> {
         let mut keys = BTreeSet::new();
-        let (cluster, namespaces) = match touched {
-            Touched::Nothing => return keys,
-            // The namespace of a cluster is protected while the cluster exists.
-            Touched::Cluster(cluster) => (Some(cluster), BTreeSet::from([cluster.as_str().into()])),
-            Touched::Namespaces(namespaces) => (None, namespaces.clone()),
-        };
-        if let Some(cluster) = cluster {
+        if let Touched::Cluster(cluster) = touched {
             let on = |account: &AccountName| cluster.account(account);
             keys.extend(known.on.get(cluster).into_iter().flatten().map(on));
             let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
@@ -99,6 +71,7 @@ impl AccessSettings {
                 candidates.into_iter().flat_map(|namespace| self.consumers.in_namespace(namespace));
             keys.extend(consumers.map(|consumer| on(&consumer.account)));
         }
+        let namespaces = namespaces_of(touched);
         let mut accounts = BTreeSet::new();
         for consumer in
             namespaces.iter().flat_map(|namespace| self.consumers.in_namespace(namespace))
@@ -171,43 +144,58 @@ impl AccessSettings {
         keys
     }
 
-    /// The objects of integrations that a change of the fleet may affect. `existing` returns those of ours.
+    /// The objects by which applications find their clusters that a change of the fleet may affect: of those with a name of
+    /// ours that exist, and of those that may have to.
     #[must_use]
     pub fn integrations_concerned(
         &self,
         fleet: &Fleet,
         touched: &Touched,
-        existing: impl Fn(Integrations<'_>) -> Vec<AccessKey>,
+        existing: &BTreeMap<AccessKey, FoundObject>,
     ) -> BTreeSet<AccessKey> {
         let secret = |namespace: &Namespace, cluster: &ClusterName| {
             AccessKey::ClusterSecret(cluster.in_namespace(namespace))
         };
         let mut keys = BTreeSet::new();
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
-        if let Some(namespace) = kueue.filter(|namespace| touches_all(touched, namespace)) {
-            keys.extend(existing(Integrations::Kueue));
-            keys.extend(fleet.candidates_in(namespace).cloned().map(AccessKey::MultiKueueCluster));
-            keys.extend(self.multi_kueue_configs());
-        }
-        for namespace in
-            self.consumers.argo_cd_namespaces().filter(|namespace| touches_all(touched, namespace))
-        {
-            keys.extend(existing(Integrations::In(namespace)));
-            keys.extend(fleet.candidates_in(namespace).map(|cluster| secret(namespace, cluster)));
-        }
-        if let Touched::Cluster(cluster) = touched {
-            keys.extend(existing(Integrations::Of(cluster)));
-            if kueue.is_some() {
-                keys.insert(AccessKey::MultiKueueCluster(cluster.clone()));
+        for namespace in &namespaces_of(touched) {
+            if kueue == Some(namespace) {
+                keys.extend(of_kueue(existing).cloned());
+                let candidates = fleet.candidates_in(namespace).cloned();
+                keys.extend(candidates.map(AccessKey::MultiKueueCluster));
                 keys.extend(self.multi_kueue_configs());
             }
-            let candidates = fleet.candidates_for(cluster);
-            let candidates =
-                candidates.filter(|namespace| self.consumers.argo_cd(namespace).is_some());
-            keys.extend(candidates.map(|namespace| secret(namespace, cluster)));
+            let secrets = existing.range(secret(namespace, &"".into())..).map(|(key, _)| key);
+            let here = |key: &&AccessKey| key.namespace() == Some(namespace.as_str());
+            keys.extend(secrets.take_while(here).cloned());
+            if self.consumers.argo_cd(namespace).is_some() {
+                let candidates = fleet.candidates_in(namespace);
+                keys.extend(candidates.map(|cluster| secret(namespace, cluster)));
+            }
+        }
+        if let Touched::Cluster(cluster) = touched {
+            if kueue.is_some() {
+                keys.extend(self.multi_kueue_configs());
+            }
+            let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
+            let secrets = self.consumers.argo_cd_namespaces().map(|namespace| {
+                let is_candidate = candidates.contains(namespace);
+                (secret(namespace, cluster), is_candidate)
+            });
+            let of_kueue = (AccessKey::MultiKueueCluster(cluster.clone()), kueue.is_some());
+            let all = secrets.chain([of_kueue]);
+            let concerned = all.filter(|(key, may_exist)| *may_exist || existing.contains_key(key));
+            keys.extend(concerned.map(|(key, _)| key));
         }
         keys
     }
+}
+
+/// The objects of Kueue, of these.
+pub fn of_kueue(existing: &BTreeMap<AccessKey, FoundObject>) -> impl Iterator<Item = &AccessKey> {
+    let first = AccessKey::MultiKueueCluster("".into());
+    let keys = existing.range(first..).map(|(key, _)| key);
+    keys.take_while(|key| key.namespace().is_none())
 }
 
 /// An account on the clusters that can be granted to a namespace.
@@ -215,12 +203,11 @@ fn of_candidates(fleet: &Fleet, namespace: &Namespace, account: &AccountName) ->
     fleet.candidates_in(namespace).map(|cluster| cluster.account(account)).collect()
 }
 
-/// Whether a change may affect every decision about a namespace. The namespace of a cluster is protected while the
-/// cluster exists.
-fn touches_all(touched: &Touched, namespace: &Namespace) -> bool {
+/// The namespaces about which a change may affect every decision. That of a cluster is protected while the cluster exists.
+fn namespaces_of(touched: &Touched) -> BTreeSet<Namespace> {
     match touched {
-        Touched::Nothing => false,
-        Touched::Cluster(cluster) => cluster.as_str() == namespace.as_str(),
-        Touched::Namespaces(namespaces) => namespaces.contains(namespace),
+        Touched::Nothing | Touched::Report(_) => BTreeSet::new(),
+        Touched::Cluster(cluster) => [cluster.as_str().into()].into(),
+        Touched::Namespaces(namespaces) => namespaces.clone(),
     }
 }

@@ -117,9 +117,8 @@ pub struct DeclaredAccess {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Account(AccountName),
-    /// Kueue's objects, for one namespace.
+    /// Kueue's objects, for one namespace: whoever asks for a MultiKueueConfig asks for these.
     Kueue,
-    MultiKueueConfig(String),
     ClusterSecrets(Namespace),
 }
 
@@ -606,7 +605,6 @@ impl DeclaredAccess {
         if !consumer.multi_kueue_configs.is_empty() {
             claims.push(Claim::Kueue);
         }
-        claims.extend(consumer.multi_kueue_configs.keys().cloned().map(Claim::MultiKueueConfig));
         if consumer.spec.argo_cd.is_some() {
             claims.push(Claim::ClusterSecrets(consumer.name.namespace.clone()));
         }

@@ -106,8 +106,8 @@ pub(super) struct Part {
     kind: AccessKind,
     /// How the names of its bindings begin; empty unless it has an identity of its own.
     prefixes: Vec<String>,
-    /// Its bindings by name and namespace; of an own identity, with the users.
-    bindings: BTreeMap<(String, String), Option<Value>>,
+    /// The spec of an object with its permissions alone.
+    spec: Map<String, Value>,
     /// The users that the account may impersonate for it.
     users: BTreeSet<String>,
 }
@@ -122,38 +122,26 @@ impl Part {
         };
         let own = [IN_WORK[1], IN_PERMISSION[1]].into_iter().filter(|_| consumer.is_own());
         let prefixes = own.map(|own| format!("{own}{}:", own_name(consumer))).collect();
-        let mut part = Self { kind, prefixes, bindings: BTreeMap::new(), users: wanted.users };
-        let owned = |((name, namespace), users): ((&str, &str), Option<&Value>)| {
-            ((name.to_owned(), namespace.to_owned()), users.cloned())
-        };
-        part.bindings = part.bindings_in(&spec).map(owned).collect();
-        part
+        Self { kind, prefixes, spec, users: wanted.users }
     }
 
     /// Whether an object contains exactly these bindings, with their users.
     pub(super) fn is_in(&self, object: &ObservedObject) -> bool {
         let Some(found) = &object.content.spec else { return false };
-        let bindings: BTreeMap<_, _> = self.bindings_in(found).collect();
-        let is_same = |(found, wanted): (_, (&(String, String), &Option<Value>))| {
-            let (name, namespace) = wanted.0;
-            found == ((name.as_str(), namespace.as_str()), wanted.1.as_ref())
-        };
         let users = parts(self.kind, found).flat_map(impersonated);
         let users: BTreeSet<_> = users.filter(|user| self.users.contains(*user)).collect();
-        bindings.len() == self.bindings.len()
-            && bindings.into_iter().zip(&self.bindings).all(is_same)
-            && users.len() == self.users.len()
+        self.bindings_in(found) == self.bindings_in(&self.spec) && users.len() == self.users.len()
     }
 
-    /// The bindings of the consumer in a spec.
+    /// The bindings of the consumer in a spec, by name and namespace; of an own identity, with the users.
     fn bindings_in<'a>(
         &self,
         spec: &'a Map<String, Value>,
-    ) -> impl Iterator<Item = ((&'a str, &'a str), Option<&'a Value>)> {
+    ) -> BTreeMap<(&'a str, &'a str), Option<&'a Value>> {
         let users = |part: &'a Value| part.get("subjects").filter(|_| !self.prefixes.is_empty());
         let bindings =
             parts(self.kind, spec).filter_map(move |part| Some((binding(part)?, users(part))));
-        bindings.filter(|((name, _), _)| self.has(name))
+        bindings.filter(|((name, _), _)| self.has(name)).collect()
     }
 
     /// Whether a binding is one of the consumer, by its name.

@@ -544,7 +544,7 @@ impl CredentialIndex {
         touched: &Touched,
     ) -> (BTreeSet<SecretKey>, BTreeSet<AccountKey>) {
         match touched {
-            Touched::Nothing => (BTreeSet::new(), BTreeSet::new()),
+            Touched::Nothing | Touched::Report(_) => (BTreeSet::new(), BTreeSet::new()),
             Touched::Cluster(cluster) => {
                 self.reach_cluster(fleet, cluster);
                 // The namespace of a cluster is protected as long as the cluster exists.

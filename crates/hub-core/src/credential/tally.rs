@@ -130,7 +130,7 @@ impl Tally {
     #[must_use]
     pub fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
         match touched {
-            Touched::Nothing => Vec::new(),
+            Touched::Nothing | Touched::Report(_) => Vec::new(),
             Touched::Cluster(cluster) => self.by_key.of_cluster(cluster).collect(),
             Touched::Namespaces(namespaces) => {
                 let key = |namespace: &Namespace, name: &Text| SecretKey {

@@ -99,6 +99,15 @@ impl ObservedCluster {
         state.map_or(true, |state| state.joined.as_ref().is_some_and(|it| it.status == "True"))
     }
 
+    /// Whether two readings agree in all that grants, selectors and the copies of tokens depend on, except for the claim
+    /// by which the hub itself is known.
+    pub(super) fn is_granted_like(&self, other: &Self) -> bool {
+        let depended_on = |it: &Self| {
+            (it.uid.clone(), it.deleting, it.created, it.accepted, it.may_have_joined())
+        };
+        self.labels == other.labels && depended_on(self) == depended_on(other)
+    }
+
     pub(super) fn has_claim(&self, name: &str, value: &str) -> bool {
         let claims = self.state.iter().flat_map(|state| &state.claims);
         claims.into_iter().any(|claim| claim.name == name && claim.value == value)

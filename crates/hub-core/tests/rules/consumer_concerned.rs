@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, ClusterName};
-use hub_core::consumer_access::{AccessKey, AccessSettings, Integrations, KnownAccounts, digest};
+use hub_core::consumer_access::{
+    AccessKey, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
+};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -35,6 +38,12 @@ fn known(keys: impl IntoIterator<Item = AccountKey>) -> KnownAccounts {
     let mut known = KnownAccounts::default();
     keys.into_iter().for_each(|key| known.insert(&key));
     known
+}
+
+fn existing(keys: impl IntoIterator<Item = AccessKey>) -> BTreeMap<AccessKey, FoundObject> {
+    let object = ObservedObject::read(&ObjectMeta::default(), None);
+    let found = FoundObject { object, is_ours: true };
+    keys.into_iter().map(|key| (key, found.clone())).collect()
 }
 
 /// The accounts that a change concerns where `gone`, which is no longer a cluster, has an account of each consumer.
@@ -69,14 +78,12 @@ fn a_namespace_concerns_the_accounts_of_its_consumer_on_every_cluster_that_is_or
 
 /// The objects of Kueue that a change concerns where those of `gone` and of an earlier list exist.
 fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
-    let existing = |of: Integrations<'_>| match of {
-        Integrations::Of(_) | Integrations::In(_) => Vec::new(),
-        Integrations::Kueue => vec![
-            AccessKey::MultiKueueCluster("gone".into()),
-            AccessKey::MultiKueueConfig("earlier".to_owned()),
-        ],
-    };
-    settings.integrations_concerned(&hub(), touched, existing).iter().map(AccessKey::name).collect()
+    let existing = existing([
+        AccessKey::MultiKueueCluster("gone".into()),
+        AccessKey::MultiKueueConfig("earlier".to_owned()),
+    ]);
+    let concerned = settings.integrations_concerned(&hub(), touched, &existing);
+    concerned.iter().map(AccessKey::name).collect()
 }
 
 #[test]
@@ -106,7 +113,7 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
     assert!(settings.concerned(&fleet, &touched, &KnownAccounts::default()).contains(&key));
     let cluster = AccessKey::MultiKueueCluster("a".into());
-    assert!(settings.integrations_concerned(&fleet, &touched, |_| Vec::new()).contains(&cluster));
+    assert!(settings.integrations_concerned(&fleet, &touched, &BTreeMap::new()).contains(&cluster));
 }
 
 #[test]
@@ -169,28 +176,16 @@ fn grants(settings: &AccessSettings, fleet: &Fleet) -> Vec<(AccountKey, Grant, G
     decided.collect()
 }
 
-fn digests(fleet: &Fleet) -> BTreeMap<ClusterName, u64> {
-    fleet.cluster_names().map(|cluster| (cluster.clone(), digest(fleet, cluster))).collect()
-}
-
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Whoever queues only what a change concerns, and nothing for a cluster whose digest is the same, misses no grant that
-    /// it changes.
+    /// Whoever queues only what a change concerns misses no grant that it changes.
     #[test]
     fn a_change_concerns_every_account_and_object_of_kueue_whose_grant_it_changes((hub, steps) in hub_and_steps()) {
         let (settings, mut fleet) = (settings(), Fleet::new(hub.bound));
         let mut before = grants(&settings, &fleet);
         for step in &steps {
-            let digests = digests(&fleet);
-            let mut touched = step.take(&mut fleet);
-            if let Touched::Cluster(cluster) = &touched
-                && fleet.cluster(cluster).is_some()
-                && digests.get(cluster) == Some(&digest(&fleet, cluster))
-            {
-                touched = Touched::Nothing;
-            }
+            let touched = step.take(&mut fleet);
             let after = grants(&settings, &fleet);
             // Where a grant was anything but refused, the object exists.
             let granted = |grant: Grant| grant != Grant::Refused;
@@ -198,9 +193,10 @@ proptest! {
             let known = known(accounts.map(|(key, ..)| key.clone()));
             let accounts = settings.concerned(&fleet, &touched, &known);
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
-            let existing: Vec<_> =
-                clusters.map(|(key, ..)| AccessKey::MultiKueueCluster(key.cluster.clone())).collect();
-            let of_kueue = settings.integrations_concerned(&fleet, &touched, |_| existing.clone());
+            let existing = existing(
+                clusters.map(|(key, ..)| AccessKey::MultiKueueCluster(key.cluster.clone())),
+            );
+            let of_kueue = settings.integrations_concerned(&fleet, &touched, &existing);
             for (was, is) in before.iter().zip(&after) {
                 let key = &is.0;
                 prop_assert!(was.1 == is.1 || accounts.contains(key), "{key} is not concerned by {step:?}");

@@ -103,7 +103,7 @@ fn decisions(
 fn covers(touched: &Touched, key: &ProfileKey) -> bool {
     match touched {
         Touched::Nothing => false,
-        Touched::Cluster(cluster) => *cluster == key.cluster,
+        Touched::Cluster(cluster) | Touched::Report(cluster) => *cluster == key.cluster,
         Touched::Namespaces(namespaces) => namespaces.contains(&key.namespace),
     }
 }

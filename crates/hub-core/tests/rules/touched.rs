@@ -73,7 +73,35 @@ fn fractions_of_a_second_which_no_profile_can_show_touch_nothing() {
     let mut fleet = fleet([since("2026-05-01T12:00:00Z")]);
     assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:00.25Z")), Touched::Nothing);
     assert_eq!(arrive(&mut fleet, &since("2026-05-01T14:00:00+02:00")), Touched::Nothing);
-    assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:01Z")), c1());
+    assert_eq!(arrive(&mut fleet, &since("2026-05-01T12:00:01Z")), Touched::Report("c1".into()));
+}
+
+#[test]
+fn what_a_cluster_reports_touches_its_profiles_and_no_grant_of_it() {
+    let joined = condition("ManagedClusterJoined", "True", "Joined");
+    for patch in [
+        json!({ "status": { "version": { "kubernetes": "v1.99.0" } } }),
+        json!({ "status": { "clusterClaims": [{ "name": "a", "value": "b" }] } }),
+        json!({ "spec": { "managedClusterClientConfigs": [{ "url": "https://c1" }] } }),
+        json!({ "status": { "conditions": [joined] } }),
+    ] {
+        let touched = change(&member("c1", "prod"), &patch);
+        assert_eq!(touched, Touched::Report("c1".into()), "{patch}");
+    }
+    for patch in [
+        json!({ "metadata": { "labels": { "a": "b" } } }),
+        json!({ "metadata": { "creationTimestamp": "2020-01-01T00:00:00Z" } }),
+        json!({ "metadata": { "deletionTimestamp": "2030-01-01T00:00:00Z" } }),
+        json!({ "metadata": { "uid": "another" } }),
+        json!({ "spec": { "hubAcceptsClient": false } }),
+        json!({ "status": { "conditions": [] } }),
+    ] {
+        assert_eq!(change(&member("c1", "prod"), &patch), c1(), "{patch}");
+    }
+    let (mut fleet, id) = (prod(), json!([{ "name": "id.k8s.io", "value": "the hub" }]));
+    fleet.set_hub_id(Some("the hub".to_owned()));
+    let hub = with(member("c1", "prod"), &json!({ "status": { "clusterClaims": id } }));
+    assert_eq!(arrive(&mut fleet, &hub), c1(), "it is the hub itself");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
 use hub_core::concerned::concerned;
-use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, ObservedAccess, digest};
+use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, ObservedAccess};
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
 use hub_core::credential::account::Scope;
 use hub_core::credential::report::{Recipients, report};
@@ -194,9 +194,6 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
         asking.insert(cluster.account(&consumer.account), account);
     }
     counted(|| {
-        if let Touched::Cluster(cluster) = touched {
-            let _ = digest(fleet, cluster);
-        }
         for key in settings.concerned(fleet, touched, &KnownAccounts::default()) {
             drop(settings.plan(fleet, &key, &ObservedAccess::default()));
         }
@@ -215,7 +212,7 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
             }
         }
         let Some(_) = namespaces else { return };
-        for key in settings.integrations_concerned(fleet, touched, |_| Vec::new()) {
+        for key in settings.integrations_concerned(fleet, touched, &BTreeMap::new()) {
             drop(match &key {
                 AccessKey::ClusterSecret(key) => {
                     settings.plan_cluster_secret(fleet, key, None, None, None)
