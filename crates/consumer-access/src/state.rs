@@ -56,8 +56,8 @@ pub(crate) struct Backlog {
     pub(crate) names: BTreeSet<AccessName>,
     /// The clusters whose existing accounts are not queued.
     pub(crate) clusters: BTreeSet<ClusterName>,
-    /// The objects by which applications find their clusters that are not queued.
-    pub(crate) integrations: Vec<AccessKey>,
+    /// Keys that are not queued.
+    pub(crate) keys: Vec<AccessKey>,
 }
 
 #[derive(Default)]

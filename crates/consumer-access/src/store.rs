@@ -32,8 +32,8 @@ use crate::watches;
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
 
-/// How many keys of the backlog are queued at once.
-const AT_ONCE: usize = 1000;
+/// How many keys are queued at once, each with its decisions.
+const AT_ONCE: usize = 100;
 
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
@@ -191,9 +191,7 @@ impl Store {
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let keys = settings.concerned_by(&fleet, changed, &self.state.lock().known);
-        for key in keys {
-            self.queue_if_needed(&fleet, &key);
-        }
+        self.queue_accounts(&fleet, keys);
         self.queue_integrations_in(&fleet, namespaces);
         for name in changed.keys() {
             self.mark(name);
@@ -226,12 +224,7 @@ impl Store {
                 clusters,
                 &self.state.lock().known,
             );
-            for key in keys {
-                match key {
-                    AccessKey::Access(_, account) => self.queue_if_needed(&fleet, &account),
-                    key => self.queue(&fleet, key),
-                }
-            }
+            self.queue_all(&fleet, keys.into_iter().collect());
             self.mark(&consumer.name);
         }
     }
@@ -242,10 +235,11 @@ impl Store {
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
         let names = names.cloned().collect();
         let mut state = self.state.lock();
+        let pending = std::mem::take(&mut state.backlog.keys);
         state.backlog = Backlog {
             names,
             clusters: state.known.clusters().cloned().collect(),
-            integrations: state.integrations().cloned().collect(),
+            keys: state.integrations().cloned().chain(pending).collect(),
         };
         drop(state);
         self.has_backlog.notify_one();
@@ -261,24 +255,23 @@ impl Store {
         }
     }
 
-    /// Queues a portion of the backlog: what exists on a cluster, objects by which applications find their clusters, or
-    /// what a ClusterAccess asks for. Returns whether there was any.
+    /// Queues a portion of the backlog: some keys, the latest first, or what exists on a cluster; or adds the keys of a
+    /// ClusterAccess to it. Returns whether there was any.
     fn queue_portion(&self) -> bool {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
+        let left = state.backlog.keys.len().saturating_sub(AT_ONCE);
+        let keys = state.backlog.keys.split_off(left);
+        if !keys.is_empty() {
+            drop(state);
+            self.queue_all(&fleet, keys);
+            return true;
+        }
         if let Some(cluster) = state.backlog.clusters.pop_first() {
             let known = state.known.on(&cluster);
             drop(state);
             for key in known {
                 self.queue_access(&fleet, &key, None);
-            }
-            return true;
-        }
-        let integrations = last(&mut state.backlog.integrations, AT_ONCE);
-        if !integrations.is_empty() {
-            drop(state);
-            for key in integrations {
-                self.queue(&fleet, key);
             }
             return true;
         }
@@ -300,8 +293,25 @@ impl Store {
     /// Queues accounts on the clusters that can be granted to the objects that use them.
     fn queue_users(&self, fleet: &Fleet, users: &Changed) {
         let keys = self.settings().concerned_by(fleet, users, &KnownAccounts::default());
+        self.queue_accounts(fleet, keys);
+    }
+
+    fn queue_accounts(&self, fleet: &Fleet, keys: impl IntoIterator<Item = AccountKey>) {
+        let keys = keys.into_iter().map(|key| AccessKind::Account.of(&key));
+        self.queue_all(fleet, keys.collect());
+    }
+
+    /// Queues a few keys at once, and many in portions, so that nothing else waits for long.
+    fn queue_all(&self, fleet: &Fleet, keys: Vec<AccessKey>) {
+        if keys.len() > AT_ONCE {
+            self.state.lock().backlog.keys.extend(keys);
+            return self.has_backlog.notify_one();
+        }
         for key in keys {
-            self.queue_if_needed(fleet, &key);
+            match key {
+                AccessKey::Access(_, account) => self.queue_if_needed(fleet, &account),
+                key => self.queue(fleet, key),
+            }
         }
     }
 
@@ -313,9 +323,7 @@ impl Store {
             users.map(|user| (user.name.clone(), [account.clone()].into())).collect();
         self.queue_users(&fleet, &users);
         let known = self.state.lock().known.of(account);
-        for key in known {
-            self.queue_access(&fleet, &key, None);
-        }
+        self.queue_accounts(&fleet, known);
         for name in users.keys() {
             self.mark(name);
         }
@@ -324,9 +332,7 @@ impl Store {
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let keys = self.settings().concerned(fleet, touched, &self.state.lock().known);
-        for key in keys {
-            self.queue_if_needed(fleet, &key);
-        }
+        self.queue_accounts(fleet, keys);
         self.queue_integrations(fleet, touched);
         self.mark_touched(fleet, touched);
     }
@@ -335,18 +341,14 @@ impl Store {
     fn queue_integrations(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
         let keys = settings.integrations_concerned(fleet, touched, &self.state.lock().objects);
-        for key in keys {
-            self.queue(fleet, key);
-        }
+        self.queue_all(fleet, keys.into_iter().collect());
     }
 
     /// Queues the objects by which the applications in these namespaces find their clusters. The namespace of Kueue may
     /// have been another one, and what exists may have to end.
     fn queue_integrations_in(&self, fleet: &Fleet, namespaces: BTreeSet<Namespace>) {
         let existing: Vec<_> = of_kueue(&self.state.lock().objects).cloned().collect();
-        for key in existing {
-            self.queue(fleet, key);
-        }
+        self.queue_all(fleet, existing);
         self.queue_integrations(fleet, &Touched::Namespaces(namespaces));
     }
 
@@ -646,9 +648,4 @@ impl Store {
             }
         }
     }
-}
-
-/// Takes as many from the end of a list.
-fn last<T>(list: &mut Vec<T>, count: usize) -> Vec<T> {
-    list.split_off(list.len().saturating_sub(count))
 }

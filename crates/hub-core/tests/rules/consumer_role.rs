@@ -366,7 +366,8 @@ fn a_change_of_a_cluster_queues_the_same_roles_with_one_cluster_access_and_with_
         [("moving", "Unknown"), ("", "True")].map(|(set, available)| {
             let after = hub(objects, set, available);
             let of_account = |key| {
-                consumer_role::changes(&settings(), &after, &consumers, &accounts, &shown, key)
+                let shown = |role: &ConsumerRole| shown.get(role);
+                consumer_role::changes(&settings(), &after, &consumers, &accounts, shown, key)
             };
             let changes = keys.iter().flat_map(of_account);
             changes.map(|(access, change)| (access.to_string(), change)).collect::<Vec<_>>()
