@@ -7,7 +7,7 @@
 
 mod events;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,10 +60,10 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 struct FindingIndex {
     /// By controller, too: two controllers can report on the same object, each all of its own findings.
     by_subject: HashMap<(&'static str, Subject), BTreeMap<Finding, Id>>,
-    by_id: BTreeMap<Id, OpenFinding>,
-    /// The namespaces in which an Event is sent, or could not be delivered. That delays only its own namespace:
-    /// admission webhooks and quotas are chosen by namespace.
-    lanes: HashMap<String, Lane>,
+    by_id: HashMap<Id, OpenFinding>,
+    /// By the namespace of the Event. An Event that cannot be delivered delays only its own namespace: admission
+    /// webhooks and quotas are chosen by namespace.
+    lanes: BTreeMap<String, Lane>,
     last_id: Id,
 }
 
@@ -74,76 +74,140 @@ type Id = u64;
 struct OpenFinding {
     about: Arc<ObjectReference>,
     finding: Finding,
-    /// When its Event is repeated or retried; `None` if it has none so far.
     due: Option<Instant>,
     refused: Option<ExponentialBackoff>,
 }
 
-/// The Events of one namespace.
-enum Lane {
-    /// A request is under way; with the backoff for the next failure, if the one before has failed.
-    Busy(Option<ExponentialBackoff>),
-    /// Nothing is sent until this time, since an Event could not be delivered.
-    Unsent(Instant, ExponentialBackoff),
+/// The findings whose Events belong to one namespace.
+#[derive(Default)]
+struct Lane {
+    /// Findings without an Event so far.
+    new: BTreeSet<Id>,
+    /// Findings whose Event is repeated or retried, by due time.
+    due: BTreeSet<(Instant, Id)>,
+    /// Whether a request is under way.
+    busy: bool,
+    /// Until when nothing is sent, since an Event could not be delivered, and the backoff for the next one.
+    unsent: Option<(Instant, ExponentialBackoff)>,
+}
+
+/// The order in which Events are published: of namespaces that accept them first, new findings before repetitions.
+type Rank = (bool, Option<Instant>, Id);
+
+impl Lane {
+    /// The rank of the Event that is due in this namespace, or else when one will be.
+    fn next(&self, now: Instant) -> Result<Rank, Option<Instant>> {
+        if self.busy {
+            return Err(None);
+        }
+        let is_failing = self.unsent.is_some();
+        let first_due = self.due.first().map(|(due, id)| (*due, (is_failing, Some(*due), *id)));
+        let new = self.new.first().map(|id| (now, (is_failing, None, *id)));
+        let Some((due, rank)) = new.or(first_due) else { return Err(None) };
+        let due = self.unsent.as_ref().map_or(due, |(until, _)| due.max(*until));
+        if due <= now { Ok(rank) } else { Err(Some(due)) }
+    }
 }
 
 impl FindingIndex {
     fn add(&mut self, about: &Arc<ObjectReference>, finding: Finding) -> Id {
         self.last_id += 1;
         let open = OpenFinding { about: Arc::clone(about), finding, due: None, refused: None };
+        self.lanes.entry(open.namespace().to_owned()).or_default().new.insert(self.last_id);
         self.by_id.insert(self.last_id, open);
         self.last_id
     }
 
-    /// The finding whose Event is due, or else when one will be. Namespaces that accept Events go first, and new findings
-    /// before repetitions. All findings are visited, at the pace of Events.
-    fn next(&mut self, now: Instant) -> Result<Id, Option<Instant>> {
-        // A namespace whose Event was not tried again has no finding any more.
-        self.lanes.retain(|_, lane| match lane {
-            Lane::Busy(_) => true,
-            Lane::Unsent(until, _) => now < *until + 2 * UNSENT_MAX,
-        });
-        let mut soonest = None;
-        let ready = self.by_id.iter().filter_map(|(id, finding)| {
-            let until = match self.lanes.get(finding.namespace()) {
-                Some(Lane::Busy(_)) => return None,
-                Some(Lane::Unsent(until, _)) => Some(*until),
-                None => None,
-            };
-            let due = finding.due.max(until).filter(|due| *due > now);
-            soonest = [soonest, due].into_iter().flatten().min();
-            due.is_none().then_some((until.is_some(), finding.due, *id))
-        });
-        ready.min().map(|(.., id)| id).ok_or(soonest)
+    fn remove(&mut self, id: Id) {
+        let Some(finding) = self.by_id.remove(&id) else { return };
+        let Some(lane) = self.lanes.get_mut(finding.namespace()) else { return };
+        lane.new.remove(&id);
+        if let Some(due) = finding.due {
+            lane.due.remove(&(due, id));
+        }
+        self.drop_if_empty(finding.namespace());
+    }
+
+    fn drop_if_empty(&mut self, namespace: &str) {
+        if self
+            .lanes
+            .get(namespace)
+            .is_some_and(|it| !it.busy && it.new.is_empty() && it.due.is_empty())
+        {
+            self.lanes.remove(namespace);
+        }
+    }
+
+    /// The finding whose Event is due, or else when one will be.
+    fn next(&self, now: Instant) -> Result<Id, Option<Instant>> {
+        let (mut first, mut soonest): (Option<Rank>, Option<Instant>) = (None, None);
+        for lane in self.lanes.values() {
+            match lane.next(now) {
+                Ok(rank) => first = Some(first.map_or(rank, |it| it.min(rank))),
+                Err(due) => soonest = [soonest, due].into_iter().flatten().min(),
+            }
+        }
+        first.map(|(.., id)| id).ok_or(soonest)
     }
 
     /// Records that the Event of a finding is sent: no other one of its namespace is until [`Self::ended`].
     fn begin(&mut self, id: Id) -> Option<&OpenFinding> {
         let finding = self.by_id.get(&id)?;
-        let backoff = match self.lanes.remove(finding.namespace()) {
-            Some(Lane::Unsent(_, backoff)) => Some(backoff),
-            Some(Lane::Busy(_)) | None => None,
-        };
-        self.lanes.insert(finding.namespace().to_owned(), Lane::Busy(backoff));
+        self.lanes.entry(finding.namespace().to_owned()).or_default().busy = true;
         Some(finding)
     }
 
-    /// Records the result of the request for the Event of a finding, which may have been resolved since.
+    /// Records the result of the request for the Event of a finding.
     fn ended(&mut self, id: Id, namespace: &str, now: Instant, result: Result<(), Category>) {
-        let lane = self.lanes.remove(namespace);
-        match (result, self.by_id.get_mut(&id)) {
-            (Err(Category::Timeout | Category::Unavailable | Category::Throttled), _) => {
-                let mut waits = match lane {
-                    Some(Lane::Busy(Some(waits))) => waits,
-                    _ => backoff::between(UNSENT_MIN, UNSENT_MAX),
-                };
+        let unsent = self.lanes.get_mut(namespace).and_then(|lane| {
+            lane.busy = false;
+            lane.unsent.take()
+        });
+        match result {
+            Ok(()) => self.published(id, now),
+            Err(Category::Timeout | Category::Unavailable | Category::Throttled) => {
+                let mut waits = unsent
+                    .map_or_else(|| backoff::between(UNSENT_MIN, UNSENT_MAX), |(_, waits)| waits);
                 let until = now + waits.next().unwrap_or(UNSENT_MAX);
-                self.lanes.insert(namespace.to_owned(), Lane::Unsent(until, waits));
+                if let Some(lane) = self.lanes.get_mut(namespace) {
+                    lane.unsent = Some((until, waits));
+                }
             }
-            (Ok(()), Some(finding)) => finding.published(now),
-            (Err(_), Some(finding)) => finding.refused(now),
-            (_, None) => {}
+            Err(_) => self.refused(id, now),
         }
+        self.drop_if_empty(namespace);
+    }
+
+    fn schedule(&mut self, id: Id, due: Instant) {
+        // The finding may have been resolved since.
+        let Some(finding) = self.by_id.get_mut(&id) else { return };
+        let before = finding.due.replace(due);
+        let lane = self.lanes.entry(finding.namespace().to_owned()).or_default();
+        lane.new.remove(&id);
+        if let Some(before) = before {
+            lane.due.remove(&(before, id));
+        }
+        lane.due.insert((due, id));
+    }
+
+    /// Schedules the repetition of an Event that was published.
+    fn published(&mut self, id: Id, now: Instant) {
+        if let Some(finding) = self.by_id.get_mut(&id) {
+            finding.refused = None;
+        }
+        self.schedule(
+            id,
+            now + backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN),
+        );
+    }
+
+    /// Schedules the retry of an Event that the API server refused, with backoff.
+    fn refused(&mut self, id: Id, now: Instant) {
+        let Some(finding) = self.by_id.get_mut(&id) else { return };
+        let waits =
+            finding.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
+        let wait = waits.next().unwrap_or(REFUSED_MAX);
+        self.schedule(id, now + wait);
     }
 }
 
@@ -151,19 +215,6 @@ impl OpenFinding {
     /// The namespace of its Event: `default` for a cluster-scoped object, where kubectl expects it.
     fn namespace(&self) -> &str {
         self.about.namespace.as_deref().unwrap_or("default")
-    }
-
-    /// Schedules the repetition of its Event, which was published.
-    fn published(&mut self, now: Instant) {
-        self.refused = None;
-        let wait = backoff::between(REPEAT_MIN, REPEAT_MIN).next().unwrap_or(REPEAT_MIN);
-        self.due = Some(now + wait);
-    }
-
-    /// Schedules the retry of its Event, which the API server refused, with backoff.
-    fn refused(&mut self, now: Instant) {
-        let waits = self.refused.get_or_insert_with(|| backoff::between(REFUSED_MIN, REFUSED_MAX));
-        self.due = Some(now + waits.next().unwrap_or(REFUSED_MAX));
     }
 }
 
@@ -204,7 +255,7 @@ impl Reporter {
         }
         for (finding, id) in before {
             self.metrics.finding(finding.reason, false);
-            index.by_id.remove(&id);
+            index.remove(id);
         }
         if !now.is_empty() {
             index.by_subject.insert(key, now);

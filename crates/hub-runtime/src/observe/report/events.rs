@@ -9,7 +9,6 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
@@ -64,8 +63,6 @@ impl Publisher {
             let Some(event) = event else { continue };
             pace.took(Instant::now());
             requests.push(self.publish(id, event));
-            // The next finding is looked for among all: let other tasks run.
-            yield_now().await;
         }
     }
 
