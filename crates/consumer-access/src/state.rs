@@ -1,6 +1,7 @@
 //! What the watches have shown, and what our own writes have changed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
@@ -56,8 +57,25 @@ pub(crate) struct Backlog {
     pub(crate) names: BTreeSet<AccessName>,
     /// The clusters whose existing accounts are not queued.
     pub(crate) clusters: BTreeSet<ClusterName>,
-    /// Keys that are not queued.
-    pub(crate) keys: Vec<AccessKey>,
+    /// Keys that are not queued, and the last one that was.
+    pub(crate) keys: BTreeSet<AccessKey>,
+    turn: Option<AccessKey>,
+}
+
+impl Backlog {
+    /// Takes keys, as many if there are, each after all others that wait: keys that are added again and again do not keep
+    /// back the end of a grant.
+    pub(crate) fn next_keys(&mut self, count: usize) -> Vec<AccessKey> {
+        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.keys.range((after, Bound::Unbounded));
+        let keys: Vec<_> =
+            rest.chain(&self.keys).take(count.min(self.keys.len())).cloned().collect();
+        for key in &keys {
+            self.keys.remove(key);
+        }
+        self.turn = keys.last().cloned();
+        keys
+    }
 }
 
 #[derive(Default)]

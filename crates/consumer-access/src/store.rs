@@ -26,7 +26,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use crate::state::{Backlog, Reading, State, WatchName, set};
+use crate::state::{Reading, State, WatchName, set};
 use crate::watches;
 
 /// The name of this loop in logs and metrics.
@@ -235,12 +235,11 @@ impl Store {
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
         let names = names.cloned().collect();
         let mut state = self.state.lock();
-        let pending = std::mem::take(&mut state.backlog.keys);
-        state.backlog = Backlog {
-            names,
-            clusters: state.known.clusters().cloned().collect(),
-            keys: state.integrations().cloned().chain(pending).collect(),
-        };
+        let (clusters, integrations): (_, Vec<_>) =
+            (state.known.clusters().cloned().collect(), state.integrations().cloned().collect());
+        state.backlog.names = names;
+        state.backlog.clusters = clusters;
+        state.backlog.keys.extend(integrations);
         drop(state);
         self.has_backlog.notify_one();
     }
@@ -255,18 +254,11 @@ impl Store {
         }
     }
 
-    /// Queues a portion of the backlog: some keys, the latest first, or what exists on a cluster; or adds the keys of a
-    /// ClusterAccess to it. Returns whether there was any.
+    /// Queues a portion of the backlog: what exists on a cluster, or some keys; or adds the keys of a ClusterAccess to it.
+    /// Returns whether there was any.
     fn queue_portion(&self) -> bool {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
-        let left = state.backlog.keys.len().saturating_sub(AT_ONCE);
-        let keys = state.backlog.keys.split_off(left);
-        if !keys.is_empty() {
-            drop(state);
-            self.queue_all(&fleet, keys);
-            return true;
-        }
         if let Some(cluster) = state.backlog.clusters.pop_first() {
             let known = state.known.on(&cluster);
             drop(state);
@@ -275,19 +267,23 @@ impl Store {
             }
             return true;
         }
-        if let Some(name) = state.backlog.names.pop_first() {
-            let is_last_in_namespace =
-                state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
+        let keys = state.backlog.next_keys(AT_ONCE);
+        if !keys.is_empty() {
             drop(state);
-            let account = self.settings().consumers.get(&name).map(|it| it.account.clone());
-            self.queue_users(&fleet, &[(name.clone(), account.into_iter().collect())].into());
-            self.mark(&name);
-            if is_last_in_namespace {
-                self.queue_integrations(&fleet, &Touched::Namespaces([name.namespace].into()));
-            }
+            self.queue_all(&fleet, keys);
             return true;
         }
-        false
+        let Some(name) = state.backlog.names.pop_first() else { return false };
+        let is_last_in_namespace =
+            state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
+        drop(state);
+        let account = self.settings().consumers.get(&name).map(|it| it.account.clone());
+        self.queue_users(&fleet, &[(name.clone(), account.into_iter().collect())].into());
+        self.mark(&name);
+        if is_last_in_namespace {
+            self.queue_integrations(&fleet, &Touched::Namespaces([name.namespace].into()));
+        }
+        true
     }
 
     /// Queues accounts on the clusters that can be granted to the objects that use them.
