@@ -72,7 +72,8 @@ pub struct ProviderArgs {
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub cluster_proxy_require_addon: bool,
 
-    /// URL of a server of your own, with {cluster} in place of the cluster's name; by default cluster-proxy's user server
+    /// URL of a server of your own, with {cluster} in place of the cluster's name; by default cluster-proxy's user
+    /// server
     #[arg(long, value_name = "URL")]
     pub access_provider_server: Option<ServerTemplate>,
 

@@ -185,8 +185,8 @@ impl<'a> Reading<'a> {
         Ok(hub)
     }
 
-    /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters. Tenants can create
-    /// Deployments with any name, so only those in the namespaces of OCM count, and in that of the proxy.
+    /// The Deployment of cluster-proxy whose agents do not connect under the names of their clusters. Tenants can
+    /// create Deployments with any name, so only those in the namespaces of OCM count, and in that of the proxy.
     async fn agents(&self, proxy: &Known<Namespace>) -> Result<Known<Object>, HubError> {
         let api: Api<Deployment> = Api::all(self.client());
         let params = ListParams::default().fields(&format!("metadata.name={PROXY_MANAGER}"));

@@ -1,5 +1,5 @@
-//! Runs a program several times and says what it took: peak memory, wall time, CPU time. `hack/measure-cp-creds.sh` runs
-//! it.
+//! Runs a program several times and says what it took: peak memory, wall time, CPU time. `hack/measure-cp-creds.sh`
+//! runs it.
 //!
 //! By `wait4`, whose figures are the kernel's own for the one process: polling misses the peak of what lives a few
 //! milliseconds, and GNU time is not everywhere.

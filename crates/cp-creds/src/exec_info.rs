@@ -67,8 +67,8 @@ impl<'a> ExecInfo<'a> {
         Ok(Self { version, cluster })
     }
 
-    /// Checks that the caller verifies the server to which it sends the token, as far as the request names one: the token
-    /// could be read on its way.
+    /// Checks that the caller verifies the server to which it sends the token, as far as the request names one: the
+    /// token could be read on its way.
     pub fn check_protected(&self) -> Result<()> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let server = cluster.text(SERVER)?.unwrap_or_default();

@@ -2,7 +2,8 @@
 //! (`access.open-cluster-management.io/v1alpha1`, this project's own kind).
 //!
 //! A ManagedClusterSetBinding grants clusters; this object only asks, and only narrows. Its schema
-//! ([`CLUSTER_ACCESS`](crate::crds::CLUSTER_ACCESS)) rejects what the controller could not use, except for keys of `matchLabels`.
+//! ([`CLUSTER_ACCESS`](crate::crds::CLUSTER_ACCESS)) rejects what the controller could not use, except for keys of
+//! `matchLabels`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::CustomResource;

@@ -1,9 +1,9 @@
 //! The `CustomResourceDefinition`s of the kinds in this crate, as YAML.
 //!
-//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`], with printer columns for v1alpha1. Its files
-//! and that of ClusterAccess are those of the chart. The CRDs of Open Cluster Management's kinds are for a hub without
-//! Open Cluster Management: they validate the fields that the controllers read as upstream does, and preserve every other
-//! field.
+//! The CRD of ClusterProfile is upstream's, in every published [`Flavour`], with printer columns for v1alpha1. Its
+//! files and that of ClusterAccess are those of the chart. The CRDs of Open Cluster Management's kinds are for a hub
+//! without Open Cluster Management: they validate the fields that the controllers read as upstream does, and preserve
+//! every other field.
 
 use std::str::FromStr;
 

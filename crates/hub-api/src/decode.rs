@@ -64,8 +64,8 @@ macro_rules! default_when_absent {
 
 pub(crate) use default_when_absent;
 
-/// The API server validates `format: byte` with a pattern that allows unused bits to be set in the last character of the
-/// base64 (`AB==`). Go's decoder ignores these bits, the decoder of `ByteString` rejects them.
+/// The API server validates `format: byte` with a pattern that allows unused bits to be set in the last character of
+/// the base64 (`AB==`). Go's decoder ignores these bits, the decoder of `ByteString` rejects them.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),

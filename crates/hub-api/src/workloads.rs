@@ -1,5 +1,5 @@
-//! `Deployment`, with the few fields that the commands read. The code that decodes k8s-openapi's type, with every kind of
-//! volume, is half a megabyte of each program.
+//! `Deployment`, with the few fields that the commands read. The code that decodes k8s-openapi's type, with every
+//! kind of volume, is half a megabyte of each program.
 
 use k8s_openapi::api::core::v1::EnvVar;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -1,5 +1,6 @@
 //! A cold start and a restart on a hub that is larger than etcd holds.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use kube::{Client, Config};
@@ -26,6 +27,8 @@ struct Run {
     command: String,
     program: Child,
     began: Instant,
+    timeout: Duration,
+    kubeconfig: PathBuf,
 }
 
 /// Runs the controllers twice on a server that keeps everything in memory, and returns a line about each run.
@@ -36,9 +39,9 @@ pub async fn run(options: &Options) -> Result<String, BenchError> {
     let client = Client::try_from(config).map_err(HubError::api("connect to the hub"))?;
     let mut fleet = Fleet::create(client, size, Vec::new()).await?;
 
-    let run = Run::start(options, &url)?;
-    let writes = size.profiles() * (2 + size.accounts);
-    run.until(|_| server.writes() >= writes).await?;
+    let (created, run) = (server.writes(), Run::start(options, &url)?);
+    let least = size.profiles() * (2 + size.accounts);
+    run.until(|_| server.writes() >= created + least).await?;
     let cold = run.idle().await?;
     run.stop().await?;
 
@@ -48,6 +51,7 @@ pub async fn run(options: &Options) -> Result<String, BenchError> {
     run.until(|_| server.writes() >= written + size.namespaces).await?;
     let restart = run.idle().await?;
     run.stop().await?;
+    let writes = written - created;
     Ok(format!("cold start: {writes} writes, {cold}\nrestart: {restart}\n"))
 }
 
@@ -70,7 +74,7 @@ impl Run {
         let program = program.args(words).kill_on_drop(true).spawn();
         let program = program.map_err(|error| HubError::io("start the controllers", error))?;
         say("the controllers have started");
-        Ok(Self { command, program, began: Instant::now() })
+        Ok(Self { command, program, began: Instant::now(), timeout: options.timeout, kubeconfig })
     }
 
     /// Lets them release their Lease.
@@ -78,22 +82,28 @@ impl Run {
         let stopped = async {
             let pid = self.program.id().unwrap_or_default().to_string();
             Command::new("kill").args(["-TERM", &pid]).status().await?;
-            self.program.wait().await
+            self.program.wait().await?;
+            std::fs::remove_file(&self.kubeconfig)
         };
-        stopped.await.map(drop).map_err(|error| HubError::io("stop the controllers", error).into())
+        stopped.await.map_err(|error| HubError::io("stop the controllers", error).into())
     }
 
     fn usage(&self) -> Result<Usage, BenchError> {
         let usage = self.program.id().and_then(Usage::of);
-        usage.ok_or_else(|| BenchError::Program {
-            command: self.command.clone(),
-            problem: format!("it ended after {:.0?}", self.began.elapsed()),
-        })
+        usage.ok_or_else(|| self.problem("it ended"))
+    }
+
+    fn problem(&self, what: &str) -> BenchError {
+        let problem = format!("{what} after {:.0?}", self.began.elapsed());
+        BenchError::Program { command: self.command.clone(), problem }
     }
 
     /// Waits until something holds; looks at most once a second.
     async fn until(&self, mut holds: impl FnMut(&Usage) -> bool) -> Result<(), BenchError> {
         while !holds(&self.usage()?) {
+            if self.began.elapsed() > self.timeout {
+                return Err(self.problem("it is not idle"));
+            }
             tokio::time::sleep(LOOK).await;
         }
         Ok(())

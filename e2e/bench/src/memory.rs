@@ -1,5 +1,5 @@
-//! An API server for hubs that are larger than etcd holds: it stores objects as bytes, and has no rules, no defaults and
-//! no controllers of its own.
+//! An API server for hubs that are larger than etcd holds: it stores objects as bytes, and has no
+//! rules, no defaults and no controllers of its own.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::place::Place;
 
@@ -27,6 +28,11 @@ const CREATED: &str = "2026-01-01T00:00:00Z";
 
 /// The size of a request.
 const REQUEST: usize = 1 << 20;
+
+/// The code and the reason of a failure.
+type Refusal = (u16, &'static str);
+
+const NOT_FOUND: Refusal = (404, "NotFound");
 
 /// A server. Cheap to clone; clones share it.
 #[derive(Clone, Default)]
@@ -69,7 +75,8 @@ struct Target {
 impl Target {
     fn of(request: &Request) -> Option<Self> {
         let mut parts: Vec<&str> = request.uri().path().split('/').skip(1).collect();
-        parts.drain(..if parts[0] == "api" { 2 } else { 3.min(parts.len()) });
+        let root = if parts[0] == "api" { 2 } else { 3 };
+        parts.drain(..root.min(parts.len()));
         let has_namespace = parts.len() > 2 && parts[0] == "namespaces";
         let namespace = if has_namespace { parts.drain(..2).nth(1)? } else { "" };
         let name = parts.get(1).copied().unwrap_or_default();
@@ -156,40 +163,39 @@ impl Server {
 
     fn watch(self, target: Target) -> Response {
         let from = target.parameter("resourceVersion").parse().unwrap_or_default();
-        let lines =
-            futures::stream::unfold((self, target, from), async |(server, target, from)| {
-                loop {
-                    let changed = {
-                        let mut stored = server.0.lock();
-                        let (version, kind) = stored.kind(&target.plural);
-                        let lines = if kind.forgotten > from {
-                            let gone =
-                                json!({ "kind": "Status", "code": 410, "reason": "Expired" });
-                            line("ERROR", gone.to_string().as_bytes())
-                        } else {
-                            let since = kind.events.partition_point(|event| event.version <= from);
-                            let events = kind.events.range(since..);
-                            let shown = events.filter_map(|event| {
-                                Some(line(event.kind, &target.shown(&event.object)?))
-                            });
-                            shown.flatten().collect()
-                        };
-                        let changed = Arc::clone(&kind.changed).notified_owned();
-                        drop(stored);
-                        if !lines.is_empty() {
-                            let lines = Ok::<_, std::io::Error>(Bytes::from(lines));
-                            return Some((lines, (server, target, version)));
-                        }
-                        changed
-                    };
-                    changed.await;
+        let next = async |(server, target, mut from): (Self, Target, u64)| {
+            loop {
+                let (lines, version, changed) = server.since(&target, from);
+                if !lines.is_empty() {
+                    let lines = Ok::<_, std::io::Error>(Bytes::from(lines));
+                    return Some((lines, (server, target, version)));
                 }
-            });
-        Body::from_stream(lines).into_response()
+                from = version;
+                changed.await;
+            }
+        };
+        Body::from_stream(futures::stream::unfold((self, target, from), next)).into_response()
     }
 
-    fn write(&self, method: &Method, target: &Target, body: &[u8]) -> Result<Response, StatusCode> {
-        let mut body: Value = serde_json::from_slice(body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    /// What a watch shows after a version, the version that it has reached then, and the next change of its kind.
+    fn since(&self, target: &Target, from: u64) -> (Vec<u8>, u64, OwnedNotified) {
+        let mut stored = self.0.lock();
+        let (version, kind) = stored.kind(&target.plural);
+        let lines = if kind.forgotten > from {
+            let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired" });
+            line("ERROR", gone.to_string().as_bytes())
+        } else {
+            let since = kind.events.partition_point(|event| event.version <= from);
+            let events = kind.events.range(since..);
+            let shown =
+                events.filter_map(|event| Some(line(event.kind, &target.shown(&event.object)?)));
+            shown.flatten().collect()
+        };
+        (lines, version, Arc::clone(&kind.changed).notified_owned())
+    }
+
+    fn write(&self, method: &Method, target: &Target, body: &[u8]) -> Result<Response, Refusal> {
+        let mut body: Value = serde_json::from_slice(body).map_err(|_| (400, "BadRequest"))?;
         let mut stored = self.0.lock();
         let mut place = target.place.clone();
         if *method == Method::POST {
@@ -202,9 +208,9 @@ impl Server {
             (_, Some(before))
                 if version.is_string() && before["metadata"]["resourceVersion"] != *version =>
             {
-                return Err(StatusCode::CONFLICT);
+                return Err((409, "Conflict"));
             }
-            (&Method::POST, Some(_)) => return Err(StatusCode::CONFLICT),
+            (&Method::POST, Some(_)) => return Err((409, "AlreadyExists")),
             (&Method::POST, None) => {
                 let is_profile = target.plural == "clusterprofiles";
                 if let Some(fields) = body.as_object_mut().filter(|_| is_profile) {
@@ -232,7 +238,7 @@ impl Server {
                 merge(before, &patch);
                 before.take()
             }
-            _ => return Err(StatusCode::NOT_FOUND),
+            _ => return Err(NOT_FOUND),
         };
         let event = if before.is_some() { "MODIFIED" } else { "ADDED" };
         Ok(stored.store(&target.plural, place, event, object).into_response())
@@ -268,7 +274,7 @@ impl Stored {
 }
 
 async fn handle(State(server): State<Server>, request: Request) -> Response {
-    let Some(target) = Target::of(&request) else { return StatusCode::NOT_FOUND.into_response() };
+    let Some(target) = Target::of(&request) else { return refused(NOT_FOUND) };
     let method = request.method().clone();
     if method != Method::GET {
         let body = to_bytes(request.into_body(), REQUEST).await.unwrap_or_default();
@@ -279,14 +285,14 @@ async fn handle(State(server): State<Server>, request: Request) -> Response {
         return if is_watch { server.watch(target) } else { server.list(&target) };
     }
     let found = server.0.lock().kind(&target.plural).1.objects.get(&target.place).cloned();
-    found.map_or_else(|| refused(StatusCode::NOT_FOUND), Bytes::into_response)
+    found.map_or_else(|| refused(NOT_FOUND), Bytes::into_response)
 }
 
-fn refused(code: StatusCode) -> Response {
-    let reason = if code == StatusCode::CONFLICT { "AlreadyExists" } else { "NotFound" };
+fn refused((code, reason): Refusal) -> Response {
     let status = json!({
-        "kind": "Status", "status": "Failure", "code": code.as_u16(), "reason": reason, "message": reason,
+        "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason,
     });
+    let code = StatusCode::from_u16(code).unwrap_or_default();
     (code, status.to_string()).into_response()
 }
 

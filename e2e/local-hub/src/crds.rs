@@ -151,8 +151,8 @@ fn named_crd(yaml: &str) -> Option<(String, CustomResourceDefinition)> {
     Some((name_of(&crd).to_owned(), crd))
 }
 
-/// A CRD; `None` if it is another object. Of one that is a template, which OCM's operator fills in with a webhook that converts its versions, only the
-/// first version.
+/// A CRD; `None` if it is another object. Of one that is a template, which OCM's operator fills in with a webhook
+/// that converts its versions, only the first version.
 fn parse(yaml: &str) -> Option<CustomResourceDefinition> {
     if !yaml.contains("{{") {
         return serde_saphyr::from_str(yaml).ok();

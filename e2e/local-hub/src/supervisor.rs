@@ -184,7 +184,8 @@ impl Running {
         self.stop().await
     }
 
-    /// Sends the program a signal by its name, such as `TERM`, which may end it before the script reports that it was sent.
+    /// Sends the program a signal by its name, such as `TERM`, which may end it before the script reports that it was
+    /// sent.
     pub async fn signal(&self, signal: &'static str) -> Result<(), HubError> {
         let (before, exited) = {
             let report = self.report.borrow();

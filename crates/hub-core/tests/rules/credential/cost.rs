@@ -1,5 +1,5 @@
-//! What a start and an event cost the syncer and consumer access, counted: a hub of twice the size costs at most twice as much, whatever is
-//! doubled, and an event costs what it concerns.
+//! What a start and an event cost the syncer and consumer access, counted: a hub of twice the size costs at most
+//! twice as much, whatever is doubled, and an event costs what it concerns.
 
 use std::collections::BTreeMap;
 
