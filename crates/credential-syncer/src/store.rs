@@ -236,14 +236,10 @@ impl Store {
         self.metrics.set_next_expiry(state.tally.next_expiry());
     }
 
-    /// Whether every copy of an account is as planned, or has a problem that is counted. What the account shows stays until
-    /// then: a process that starts knows of no problem, and only the response to a write shows some.
+    /// Whether every copy of an account is as planned, or has a problem that lasts. What the account shows stays until then:
+    /// a process that starts knows of no problem, and only the response to a write shows some.
     pub(crate) fn is_settled(&self, fleet: &Fleet, state: &State, account: &AccountKey) -> bool {
         let State { index, tally, memory, backlog, .. } = state;
-        let troubles = tally.troubles(account);
-        let has_trouble = |namespace: &Namespace| {
-            troubles.is_some_and(|all| all.values().any(|these| these.contains(namespace)))
-        };
         let is_queued = |key: &SecretKey| {
             backlog.everything
                 || backlog.namespaces.contains(&key.namespace)
@@ -253,7 +249,7 @@ impl Store {
                     && memory.unwatched(key).is_none()
         };
         let mut keys = index.keys_of(fleet, account).into_iter();
-        keys.all(|key| !is_queued(&key) || has_trouble(&key.namespace))
+        keys.all(|key| !is_queued(&key) || tally.has_lasting(account, &key.namespace))
     }
 
     /// Records an account, and queues its report, and its copies if the change concerns them.

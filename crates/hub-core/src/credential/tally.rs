@@ -107,6 +107,15 @@ impl Tally {
         self.by_account.get(account).map(|counted| &counted.troubles)
     }
 
+    /// Whether an account has a problem in a namespace that lasts while its copy waits for another plan, as a refusal does.
+    /// A token, a profile or a list that was missing at the last plan may have come since.
+    #[must_use]
+    pub fn has_lasting(&self, account: &AccountKey, namespace: &Namespace) -> bool {
+        let is_lasting = |state: &State| !state.is_missing() && *state != State::NoToken;
+        let mut troubles = self.troubles(account).into_iter().flatten();
+        troubles.any(|(state, of)| is_lasting(state) && of.contains(namespace))
+    }
+
     /// Records whether an account names the namespaces that receive its token, or is gone. Returns how many accounts name
     /// none and have several copies.
     pub fn set_scope(&mut self, account: &AccountKey, names_namespaces: bool) -> usize {
@@ -193,6 +202,24 @@ mod tests {
             tally.by_key.is_empty() && tally.by_account.is_empty(),
             "nothing is kept: {tally:?}"
         );
+    }
+
+    #[test]
+    fn a_problem_lasts_while_its_copy_waits_unless_something_was_missing() {
+        for (state, lasts) in [
+            (State::Synced, false),
+            (State::NoProfile, false),
+            (State::NoToken, false),
+            (State::WriteRefused, true),
+            (State::NameTaken, true),
+        ] {
+            let mut tally = Tally::default();
+            tally.set(&key("blues"), &[(account("c"), state)], None);
+            for (namespace, lasts) in [("blues", lasts), ("reds", false)] {
+                let is_lasting = tally.has_lasting(&account("c"), &namespace.into());
+                assert_eq!(is_lasting, lasts, "{state:?} in {namespace}");
+            }
+        }
     }
 
     #[test]
