@@ -231,6 +231,7 @@ impl Steps<'_> {
         let start = self.bench.begin("CA change").await?;
         self.bench.fleet.replace_authority().await?;
         self.finish("CA change", limits::status_of_all(self.bench), start).await?;
+        self.restart("restart in the overlap", Settings::default(), Limit::nothing()).await?;
         self.bench.fleet.end_overlap();
         let (limit, settings) =
             (limits::status_of_all(self.bench), Settings { overlap: "1s", ..Settings::default() });
