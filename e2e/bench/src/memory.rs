@@ -235,7 +235,7 @@ impl Server {
             (&Method::PATCH, Some(before)) => {
                 let patch =
                     if target.is_status { json!({ "status": body["status"] }) } else { body };
-                merge(before, &patch);
+                json_patch::merge(before, &patch);
                 before.take()
             }
             _ => return Err(NOT_FOUND),
@@ -299,18 +299,4 @@ fn refused((code, reason): Refusal) -> Response {
 /// An event as a watch shows it.
 fn line(kind: &str, object: &[u8]) -> Vec<u8> {
     [br#"{"type":""#, kind.as_bytes(), br#"","object":"#, object, b"}\n"].concat()
-}
-
-/// Merges a patch (RFC 7386).
-fn merge(object: &mut Value, patch: &Value) {
-    let Value::Object(fields) = patch else { return *object = patch.clone() };
-    if !object.is_object() {
-        *object = json!({});
-    }
-    for (name, value) in fields {
-        match object.as_object_mut() {
-            Some(object) if value.is_null() => drop(object.remove(name)),
-            _ => merge(&mut object[name], value),
-        }
-    }
 }
