@@ -3,11 +3,12 @@
 //! After a change of the output, `RECORD=1 cargo test -p hub-core --test rules explain::recorded` writes the file; read
 //! its diff.
 
-pub mod access;
+mod access;
 mod credentials;
 mod grants;
 mod hub;
 mod orphans;
+mod requested;
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -96,6 +97,7 @@ fn every_scene_is_explained_as_recorded() {
         access::scenes(),
         credentials::scenes(),
         orphans::scenes(),
+        requested::scenes(),
     ];
     let (mut now, mut before) = (String::new(), String::new());
     let mut in_order = Vec::new();

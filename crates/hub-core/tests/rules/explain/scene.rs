@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hub_api::names::Namespace;
 use hub_core::access::{AccessIndex, AccessSource};
 use hub_core::explain::observed::{Lease, Observed};
-use hub_core::explain::{Explanation, Question, Status, Step, explain};
+use hub_core::explain::{Explanation, Question, explain};
 use hub_core::fleet::Fleet;
 use hub_core::known::Known;
 use hub_core::project::{self, ProjectionSettings};
@@ -26,12 +26,15 @@ pub fn now() -> Timestamp {
     NOON.parse().unwrap()
 }
 
+/// What is done to what was observed.
+type Edit = dyn Fn(&mut Observed);
+
 /// A hub on which `team` reaches `c1`: its objects, and what is done to what was observed of them.
 pub struct Scene {
     pub objects: Vec<Value>,
     pub profile: Value,
     pub ca: &'static str,
-    pub edits: Vec<fn(&mut Observed)>,
+    pub edits: Vec<Box<Edit>>,
 }
 
 impl Scene {
@@ -76,8 +79,8 @@ impl Scene {
         self
     }
 
-    pub fn observing(mut self, edit: fn(&mut Observed)) -> Self {
-        self.edits.push(edit);
+    pub fn observing(mut self, edit: impl Fn(&mut Observed) + 'static) -> Self {
+        self.edits.push(Box::new(edit));
         self
     }
 
@@ -120,15 +123,6 @@ impl Scene {
 
     pub fn explained(&self) -> Explanation {
         explain(&self.observed(), &one("team", "c1"))
-    }
-
-    /// Step and code of what is not in order.
-    pub fn trouble(&self) -> Vec<(Step, String, Status)> {
-        let findings = self.explained().findings.into_iter();
-        let wrong = findings.filter(|finding| finding.mark > Status::Ok);
-        wrong
-            .map(|finding| (finding.step, finding.code.as_str().to_owned(), finding.mark))
-            .collect()
     }
 }
 

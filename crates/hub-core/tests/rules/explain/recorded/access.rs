@@ -1,6 +1,7 @@
 //! Scenes of profiles and access providers.
 
 use hub_api::labels;
+use hub_core::access::{AccessIndex, AccessSource};
 use hub_core::credential::index::Listed;
 use hub_core::explain::Question;
 use hub_core::explain::observed::Observed;
@@ -9,7 +10,9 @@ use hub_core::trust::TrustError;
 use serde_json::{Value, json};
 
 use super::{Recorded, namespace, thrice};
-use crate::explain::scene::{EXPIRED, Scene, access_without, cluster_proxy, home, lease, one};
+use crate::explain::scene::{
+    EXPIRED, P521, Scene, access_without, cluster_proxy, home, lease, one,
+};
 use crate::support::{NOON, key, member, unreadable};
 
 const LONG: &str = "a-cluster-with-a-name-that-is-longer-than-the-63-characters-of-a-label";
@@ -18,7 +21,7 @@ fn elsewhere() -> Value {
     json!({ "metadata": { "labels": { "cluster.open-cluster-management.io/clusterset": "dev" } } })
 }
 
-fn without_access(edit: fn(&mut Observed)) -> Scene {
+fn without_access(edit: impl Fn(&mut Observed) + 'static) -> Scene {
     Scene::in_order().profile(&json!({ "status": { "accessProviders": null } })).observing(edit)
 }
 
@@ -39,6 +42,15 @@ fn leading_elsewhere() -> Scene {
     let cluster = json!({ "server": "https://proxy.example/c1" });
     let provider = json!([{ "name": "open-cluster-management", "cluster": cluster }]);
     Scene::in_order().profile(&json!({ "status": { "accessProviders": provider } }))
+}
+
+/// The server is stated: that of this host.
+fn stated(scene: Scene, host: &str) -> Scene {
+    let source = format!("https://{host}/{{cluster}}");
+    scene.observing(move |hub| {
+        let source = AccessSource::Static(source.parse().unwrap());
+        hub.access = AccessIndex::new("open-cluster-management", source, true);
+    })
 }
 
 fn provisioner_stopped(hub: &mut Observed) {
@@ -101,6 +113,11 @@ pub fn scenes() -> Vec<Recorded> {
         (
             "no ManagedProxyConfiguration, and an access provider",
             in_order().observing(|hub| hub.access = access_without(true, Known::Absent)),
+            one("team", "c1"),
+        ),
+        (
+            "the trust anchor is on the curve P-521, which TLS here lacks",
+            Scene { ca: P521, ..in_order() },
             one("team", "c1"),
         ),
     ]);
@@ -207,6 +224,15 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
             "the access provider leads elsewhere, and the Leases cannot be read",
             leading_elsewhere().observing(|hub| hub.leases = None),
         ),
+        (
+            "the access provider leads where the server is stated to be",
+            stated(leading_elsewhere(), "proxy.example"),
+        ),
+        (
+            "the access provider leads elsewhere than the server is stated to be",
+            stated(leading_elsewhere(), "another.example"),
+        ),
+        ("no access provider, and the server is stated", stated(without_access(|_| ()), "proxy.example")),
         (
             "the access provider has another authority",
             in_order().observing(|hub| {

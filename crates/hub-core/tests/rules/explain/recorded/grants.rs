@@ -10,7 +10,7 @@ use super::{Recorded, namespace, thrice};
 use crate::explain::scene::{Scene, one};
 use crate::support::{
     binding, broken, by_labels, cluster, condition, deleting, exclusive, fleet, fleet_where,
-    member, unreadable,
+    member, unreadable, with,
 };
 
 fn not_bound() -> Value {
@@ -101,6 +101,14 @@ pub fn scenes() -> Vec<Recorded> {
                 .with("ManagedCluster", &json!({ "spec": { "hubAcceptsClient": false } }))
         }),
         thrice("the bindings cannot be read", || Scene::in_order().observing(bindings_unread)),
+        thrice("no cluster, and the clusters cannot be read", || {
+            let scene = Scene::in_order().without("ManagedCluster");
+            scene.observing(|hub| hub.knows_clusters = false)
+        }),
+        thrice("no cluster, and the sets cannot be read", || {
+            let scene = Scene::in_order().without("ManagedCluster");
+            scene.observing(|hub| hub.knows_sets = false)
+        }),
         thrice("the clusters cannot be read", || {
             Scene::in_order().observing(|hub| hub.knows_clusters = false)
         }),
@@ -149,6 +157,14 @@ pub fn scenes() -> Vec<Recorded> {
             "one of two bindings grants the cluster",
             in_order().and(exclusive("dev")).and(binding("team", "dev")),
             one("team", "c1"),
+        ),
+        (
+            "one of three bindings is not bound, which is a problem once and not for each cluster",
+            in_order()
+                .and(member("c2", "prod"))
+                .and(binding("blues", "prod"))
+                .and(with(binding("greens", "prod"), &not_bound())),
+            Question::default(),
         ),
         ("a namespace without binding and profile", in_order(), namespace("empty")),
         ("a namespace with a similar name", in_order(), namespace("teams")),

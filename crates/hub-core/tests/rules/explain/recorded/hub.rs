@@ -47,6 +47,11 @@ fn replace(hub: &mut Observed, lease: Lease) {
 
 /// A profile that another field manager has written last, in these fields.
 fn written(fields: &Value) -> Scene {
+    written_at("2026-05-01T11:30:00Z", fields)
+}
+
+/// The same at this time; this project has written it at 11:00.
+fn written_at(time: &str, fields: &Value) -> Scene {
     let entry = |manager: &str, time: &str, fields: &Value| {
         json!({
             "manager": manager, "operation": "Update", "apiVersion": "multicluster.x-k8s.io/v1alpha1", "time": time,
@@ -55,7 +60,7 @@ fn written(fields: &Value) -> Scene {
     };
     let ours =
         entry("hub-addons", "2026-05-01T11:00:00Z", &json!({ "f:status": { "f:version": {} } }));
-    let theirs = entry("registration", "2026-05-01T11:30:00Z", fields);
+    let theirs = entry("registration", time, fields);
     Scene::in_order().profile(&json!({ "metadata": { "managedFields": [ours, theirs] } }))
 }
 
@@ -155,6 +160,10 @@ pub fn pairs() -> Vec<(&'static str, Scene)> {
             written(&json!({ "f:spec": { "f:displayName": {} } })),
         ),
         ("another writer of the version", written(&json!({ "f:status": { "f:version": {} } }))),
+        (
+            "another writer of the version, before this project",
+            written_at("2026-05-01T10:30:00Z", &json!({ "f:status": { "f:version": {} } })),
+        ),
         ("another writer of the properties", written(&json!({ "f:status": { "f:properties": {} } }))),
         (
             "another writer of Joined",
