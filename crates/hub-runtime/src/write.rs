@@ -74,30 +74,19 @@ mod tests {
 
     use super::*;
 
-    fn target(namespace: &str, name: &str) -> Target {
-        Target::of::<ConfigMap>("clusterprofiles", &(), Some(namespace), name)
-    }
-
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_blocks_times_out() {
+    async fn calls_that_block_time_out_and_open_no_breaker_in_however_many_namespaces() {
         let metrics = Metrics::new("0");
         let writer = Writer::new(Claim::Always, metrics.clone());
-        let (target, blocks) = (target("ns", "c"), std::future::pending::<Result<(), _>>());
-        let error = writer.send("create", &target, blocks).await.unwrap_err();
-        assert_eq!(error.category, Category::Timeout);
-        assert_eq!(error.to_string(), "cannot create clusterprofiles ns/c: timed out");
-        assert!(metrics.text().contains("result=\"timeout\"} 1"));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn calls_that_block_do_not_open_the_breaker_in_however_many_namespaces() {
-        let writer = Writer::new(Claim::Always, Metrics::new("0"));
-        for (namespace, name) in [("ns", "c"), ("ns", "d"), ("other", "c"), ("third", "c")] {
-            let (target, blocks) =
-                (target(namespace, name), std::future::pending::<Result<(), _>>());
+        for namespace in ["ns", "ns", "other", "third"] {
+            let target = Target::of::<ConfigMap>("clusterprofiles", &(), Some(namespace), "c");
+            let blocks = std::future::pending::<Result<(), _>>();
             let error = writer.send("create", &target, blocks).await.unwrap_err();
-            assert_eq!(error.took, WRITE_TIMEOUT);
-            assert!(!writer.breaker.is_open(), "{namespace}/{name}");
+            assert_eq!((error.category, error.took), (Category::Timeout, WRITE_TIMEOUT));
+            let text = format!("cannot create clusterprofiles {namespace}/c: timed out");
+            assert_eq!(error.to_string(), text);
+            assert!(!writer.breaker.is_open(), "{namespace}");
         }
+        assert!(metrics.text().contains("result=\"timeout\"} 4"));
     }
 }

@@ -341,14 +341,4 @@ mod tests {
             );
         }
     }
-
-    #[test]
-    fn a_finding_that_is_over_leaves_the_gauge_and_stays_in_the_count() {
-        let metrics = Metrics::new("0");
-        metrics.finding(Reason::ForeignProfile, true);
-        metrics.finding(Reason::ForeignProfile, false);
-        let text = metrics.text();
-        assert!(text.contains("hub_addons_findings{reason=\"ForeignProfile\"} 0"));
-        assert!(text.contains("hub_addons_findings_reported_total{reason=\"ForeignProfile\"} 1"));
-    }
 }

@@ -76,7 +76,6 @@ struct World {
     log: Log,
     /// When each request of the script was made.
     times: Arc<Mutex<Vec<Instant>>>,
-    metrics: Metrics,
     health: Health,
 }
 
@@ -114,8 +113,8 @@ impl World {
     /// The same beside other watches of the process.
     async fn beside(lists: Lists, script: impl IntoIterator<Item = Script>) -> Self {
         let log = Arc::new(Mutex::new(Vec::new()));
-        let (metrics, health) = (Metrics::new("test"), Health::default());
-        let sync = health.expect_sync(("controller", "configmaps"), Need::Required, &metrics);
+        let (health, id) = (Health::default(), ("controller", "configmaps"));
+        let sync = health.expect_sync(id, Need::Required, &Metrics::new("test"));
         let script = Arc::new(Mutex::new(script.into_iter().collect::<VecDeque<_>>()));
         let (done, mut is_done) = tokio::sync::watch::channel(());
         let times = Arc::new(Mutex::new(Vec::new()));
@@ -155,7 +154,7 @@ impl World {
         let watch = tokio::spawn(watch);
         is_done.changed().await.unwrap();
         watch.abort();
-        Self { log, times, metrics, health }
+        Self { log, times, health }
     }
 
     /// The waits before each request but the first.
@@ -165,14 +164,6 @@ impl World {
 
     fn log(&self) -> Vec<String> {
         self.log.lock().clone()
-    }
-
-    fn errors(&self, category: &str) -> String {
-        let labels = format!("resource=\"configmaps\",category=\"{category}\"");
-        let prefix = format!("hub_addons_watch_errors_total{{{labels}}} ");
-        let text = self.metrics.text();
-        let count = text.lines().find_map(|line| line.strip_prefix(&prefix));
-        count.unwrap_or("0").to_owned()
     }
 }
 
@@ -445,15 +436,6 @@ async fn after_an_end_or_a_failure_a_watch_misses_nothing_and_lists_only_if_it_c
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_counted_in_its_category() {
-    let failing =
-        [Script::Refuse, list(10, &[]), expired(), list(10, &[]), failure(410, "Expired")];
-    let world = World::of(failing.into_iter().chain([list(10, &[])])).await;
-    let counts = ["unavailable", "expired", "not_served"].map(|category| world.errors(category));
-    assert_eq!(counts, ["1", "2", "0"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_watch_that_is_never_answered_is_given_up_after_a_minute() {
     let world = World::of([list(10, &["a"]), Script::Hang, list(100, &[])]).await;
     assert_eq!(world.waits(), [Duration::ZERO, Duration::from_mins(1)]);
@@ -572,27 +554,39 @@ async fn hundreds_of_watches_list_a_few_at_a_time_and_all_of_them_in_the_end() {
     watches.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// A watch whose requests fail from its tenth second on, for this long: its log with times, its metrics and its health.
-fn interrupted_for(time: Duration, need: Need, failure: fn() -> Script) -> (Log, Metrics, Health) {
-    let begin = Instant::now() + Duration::from_secs(10);
-    let service = tower::service_fn(move |request: Request<Body>| async move {
-        let (now, is_watch) =
-            (Instant::now(), request.uri().query().unwrap_or_default().contains("watch="));
-        let script = match is_watch {
-            _ if now >= begin && now < begin + time => failure(),
-            true if now < begin => ending(vec![], begin - now),
-            true => lasting(vec![bookmark(20)]),
-            false => list(if now < begin { 10 } else { 20 }, &["a"]),
-        };
-        if matches!(script, Script::Hang) {
-            std::future::pending::<()>().await;
+/// Starts a watch against these responses, which may depend on whether the request is a watch.
+fn start(
+    watch: Watch<ConfigMap>,
+    need: Need,
+    sink: impl Sink<ConfigMap>,
+    response: impl Fn(bool) -> Script + Send + Sync + 'static,
+) -> (Lists, Metrics, Health) {
+    let (lists, metrics, health) = (Lists::default(), Metrics::new("test"), Health::default());
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let script = response(request.uri().query().unwrap_or_default().contains("watch="));
+        async move {
+            match script {
+                Script::Hang => std::future::pending().await,
+                script => respond(script),
+            }
         }
-        respond(script)
     });
-    let (log, metrics, health) = (Log::default(), Metrics::new("test"), Health::default());
     let sync = health.expect_sync(("controller", "configmaps"), need, &metrics);
-    let (client, sink) = (Client::new(service, "default"), Box::new(Arc::clone(&log)));
-    tokio::spawn(Watch::all("configmaps").follow(client, sync, Lists::default(), sink));
+    let client = Client::new(service, "default");
+    tokio::spawn(watch.follow(client, sync, lists.clone(), Box::new(sink)));
+    (lists, metrics, health)
+}
+
+/// A watch whose requests fail from its tenth second on, for this long: its log, its metrics and its health.
+fn interrupted_for(time: Duration, need: Need, failure: fn() -> Script) -> (Log, Metrics, Health) {
+    let (begin, log) = (Instant::now() + Duration::from_secs(10), Log::default());
+    let response = move |is_watch| match (Instant::now(), is_watch) {
+        (now, _) if now >= begin && now < begin + time => failure(),
+        (now, true) if now < begin => ending(vec![], begin - now),
+        (_, true) => lasting(vec![bookmark(20)]),
+        (now, false) => list(if now < begin { 10 } else { 20 }, &["a"]),
+    };
+    let (_, metrics, health) = start(Watch::all("configmaps"), need, Arc::clone(&log), response);
     (log, metrics, health)
 }
 
@@ -648,13 +642,10 @@ async fn a_shorter_interruption_and_a_quiet_watch_leave_everything_known() {
 #[tokio::test(start_paused = true)]
 async fn an_optional_kind_that_was_never_served_is_reported_only_where_it_is_expected() {
     for is_expected in [false, true] {
-        let (metrics, id) = (Metrics::new("test"), ("controller", "configmaps"));
-        let sync = Health::default().expect_sync(id, Need::Optional, &metrics);
-        let service = tower::service_fn(move |_: Request<Body>| ready(respond(not_served())));
         let watch = Watch::all("configmaps");
         let watch = if is_expected { watch.expected() } else { watch };
-        let sink = Box::new(Listed(Arc::default()));
-        tokio::spawn(watch.follow(Client::new(service, "default"), sync, Lists::default(), sink));
+        let sink = Listed(Arc::default());
+        let (_, metrics, _) = start(watch, Need::Optional, sink, |_| not_served());
         tokio::time::sleep(Duration::from_mins(5)).await;
         let is_reported = metrics.text().contains("hub_addons_unread_since_timestamp_seconds{");
         assert_eq!(is_reported, is_expected, "{}", metrics.text());
@@ -723,17 +714,12 @@ impl Sink<ConfigMap> for Installable {
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent_until_it_is_served_again()
  {
-    let (log, lists, health) = (Log::default(), Lists::default(), Health::default());
-    let id = ("controller", "configmaps");
-    let sync = health.expect_sync(id, Need::Optional, &Metrics::new("test"));
-    let begun = Instant::now();
-    let service = tower::service_fn(move |_: Request<Body>| {
+    let (log, begun) = (Log::default(), Instant::now());
+    let sink = Installable(Arc::clone(&log));
+    let (lists, _, health) = start(Watch::all("configmaps"), Need::Optional, sink, move |_| {
         let is_absent = (120..600).contains(&begun.elapsed().as_secs());
-        ready(respond(if is_absent { not_served() } else { failure(500, "InternalError") }))
+        if is_absent { not_served() } else { failure(500, "InternalError") }
     });
-    let watch = Watch::all("configmaps");
-    let sink = Box::new(Installable(Arc::clone(&log)));
-    tokio::spawn(watch.follow(Client::new(service, "default"), sync, lists.clone(), sink));
     let at = |seconds| tokio::time::sleep_until(begun + Duration::from_secs(seconds));
     let last = || log.lock().last().cloned();
     at(119).await;
@@ -749,15 +735,12 @@ async fn a_kind_that_cannot_be_read_and_is_then_not_served_is_known_to_be_absent
 
 #[tokio::test(start_paused = true)]
 async fn a_late_watch_on_a_kind_that_need_not_be_installed_asks_for_it_once_a_minute() {
-    let (health, requests) = (Health::default(), Arc::new(AtomicU32::new(0)));
-    let sync = health.expect_sync(("controller", "configmaps"), Need::Late, &Metrics::new("test"));
-    let count = Arc::clone(&requests);
-    let service = tower::service_fn(move |_: Request<Body>| {
+    let requests = Arc::new(AtomicU32::new(0));
+    let (count, sink) = (Arc::clone(&requests), Installable(Arc::default()));
+    start(Watch::all("configmaps"), Need::Late, sink, move |_| {
         count.fetch_add(1, Ordering::Relaxed);
-        ready(respond(not_served()))
+        not_served()
     });
-    let (client, sink) = (Client::new(service, "default"), Box::new(Installable(Arc::default())));
-    tokio::spawn(Watch::all("configmaps").follow(client, sync, Lists::default(), sink));
     tokio::time::sleep(Duration::from_hours(1)).await;
     let requests = requests.load(Ordering::Relaxed);
     assert!((25..70).contains(&requests), "{requests}");
@@ -805,12 +788,4 @@ async fn after_an_outage_the_lists_that_a_process_waits_for_come_before_those_of
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(lists_after.lock()[..4], [false, false, false, true]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_after_every_list_is_not_retried_hot() {
-    let expired = || lasting(vec![event("ERROR", &status(410, "Expired"))]);
-    let world = World::of((0..6).flat_map(|_| [list(10, &[]), expired()])).await;
-    let waits = world.waits();
-    assert!(waits[9] >= Duration::from_secs(3), "{waits:?}");
 }

@@ -279,18 +279,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_delete_names_the_object_and_its_version_or_the_object_alone() {
-        let preconditions = only((&"u1".into(), Some("7"))).preconditions.unwrap();
-        assert_eq!(preconditions.uid.as_deref(), Some("u1"));
-        assert_eq!(preconditions.resource_version.as_deref(), Some("7"));
-        let preconditions = only((&"u1".into(), None)).preconditions.unwrap();
-        assert_eq!(
-            (preconditions.uid.as_deref(), preconditions.resource_version),
-            (Some("u1"), None)
-        );
-    }
-
     fn target() -> Target {
         let kind = ApiResource::from_gvk_with_plural(
             &GroupVersionKind::gvk("test", "v1", "Thing"),

@@ -116,17 +116,22 @@ fn a_new_finding_goes_before_what_is_repeated() {
     assert_eq!(due(&reporter, later).unwrap().1, "InvalidSelector");
 }
 
-/// A client that counts its requests, and whose Events are all accepted.
-fn counting(requests: &Arc<AtomicUsize>) -> Client {
-    let counted = Arc::clone(requests);
-    Client::new(
-        tower::service_fn(move |_: http::Request<Body>| {
-            counted.fetch_add(1, Ordering::Relaxed);
+/// A client that counts the Events that are accepted, which are all but those of namespaces where no request has a response.
+fn client(accepted: &Arc<AtomicUsize>) -> Client {
+    let accepted = Arc::clone(accepted);
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let hangs = request.uri().path().contains("/namespaces/hanging-");
+        let accepted = Arc::clone(&accepted);
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            accepted.fetch_add(1, Ordering::Relaxed);
             let created = Body::from(br#"{"metadata": {}, "eventTime": null}"#.to_vec());
-            std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(created)))
-        }),
-        "default",
-    )
+            Ok::<_, std::convert::Infallible>(http::Response::new(created))
+        }
+    });
+    Client::new(service, "default")
 }
 
 fn publisher(client: Client, reporter: &Reporter, writer: Writer) -> Publisher {
@@ -137,7 +142,7 @@ fn publisher(client: Client, reporter: &Reporter, writer: Writer) -> Publisher {
 #[tokio::test(start_paused = true)]
 async fn without_the_lease_no_event_is_published_and_none_is_lost() {
     let requests = Arc::new(AtomicUsize::new(0));
-    let client = counting(&requests);
+    let client = client(&requests);
     let candidate = Candidate {
         namespace: "addons".to_owned(),
         lease: "hub-addons".to_owned(),
@@ -162,7 +167,7 @@ async fn an_event_waits_until_the_api_server_accepts_writes_again() {
     breaker.observe(Instant::now(), Err(&failed));
     let reporter = reporter();
     report(&reporter, Some(Reason::InvalidSelector));
-    let publisher = publisher(counting(&requests), &reporter, writer);
+    let publisher = publisher(client(&requests), &reporter, writer);
     let publishing = tokio::spawn(publisher.run());
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(requests.load(Ordering::Relaxed), 0);
@@ -173,24 +178,6 @@ async fn an_event_waits_until_the_api_server_accepts_writes_again() {
     publishing.abort();
 }
 
-/// A client whose Events are accepted, except in namespaces where no request has a response.
-fn hanging_in(namespaces: &'static str, accepted: &Arc<AtomicUsize>) -> Client {
-    let accepted = Arc::clone(accepted);
-    let service = tower::service_fn(move |request: http::Request<Body>| {
-        let namespace = request.uri().path().split('/').nth(5).unwrap_or_default().to_owned();
-        let accepted = Arc::clone(&accepted);
-        async move {
-            if namespace.starts_with(namespaces) {
-                std::future::pending::<()>().await;
-            }
-            accepted.fetch_add(1, Ordering::Relaxed);
-            let created = Body::from(br#"{"metadata": {}, "eventTime": null}"#.to_vec());
-            Ok::<_, std::convert::Infallible>(http::Response::new(created))
-        }
-    });
-    Client::new(service, "default")
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_event_that_cannot_be_delivered_delays_no_event_of_another_namespace() {
     let accepted = Arc::default();
@@ -199,9 +186,8 @@ async fn an_event_that_cannot_be_delivered_delays_no_event_of_another_namespace(
         let subject = Subject::Binding(namespace.into(), "prod".into());
         reporter.report(&subject, None, vec![Finding::new(Reason::InvalidSelector, "broken")]);
     };
-    let client = hanging_in("hanging-", &accepted);
     let writer = Writer::new(Claim::Always, Metrics::new("0"));
-    let publishing = tokio::spawn(publisher(client, &reporter, writer).run());
+    let publishing = tokio::spawn(publisher(client(&accepted), &reporter, writer).run());
     for n in 0..8 {
         report(&format!("hanging-{n}"));
     }
@@ -266,57 +252,38 @@ async fn events_have_a_rate_however_many_findings_there_are() {
     assert!(begin.elapsed() >= Duration::from_secs(59), "{:?}", begin.elapsed());
 }
 
-fn regarding(kind: &str, namespace: Option<&str>, name: &str) -> ObjectReference {
-    ObjectReference {
-        api_version: Some("cluster.open-cluster-management.io/v1".to_owned()),
-        kind: Some(kind.to_owned()),
-        namespace: namespace.map(str::to_owned),
-        name: Some(name.to_owned()),
-        ..ObjectReference::default()
-    }
-}
-
 #[test]
-fn an_event_names_the_finding_its_object_and_this_process() {
-    let about =
-        ObjectReference { uid: Some("u1".to_owned()), ..regarding("ManagedCluster", None, "c1") };
-    let (about, finding) = (Arc::new(about), Finding::new(Reason::Unreadable, "x"));
-    let open = OpenFinding { about, finding, due: None, refused: None };
-    let event = event(&open, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
-    assert_eq!(
-        serde_json::to_value(event).unwrap(),
-        serde_json::json!({
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": { "generateName": "c1-", "namespace": "default" },
-            "type": "Warning",
-            "reason": "Unreadable",
-            "note": "x",
-            "action": "Reconcile",
-            "regarding": {
-                "apiVersion": "cluster.open-cluster-management.io/v1",
-                "kind": "ManagedCluster",
-                "name": "c1",
-                "uid": "u1",
-            },
-            "eventTime": "1970-01-01T00:00:00.000000Z",
-            "reportingController": "hub-addons",
-            "reportingInstance": "pod",
-        })
-    );
-}
-
-#[test]
-fn an_event_is_in_the_namespace_where_kubectl_expects_it() {
-    let now = Timestamp::UNIX_EPOCH;
-    let on = |namespace: Option<&str>| {
+fn an_event_names_the_finding_its_object_and_this_process_where_kubectl_expects_it() {
+    for (namespace, expected) in [(Some("app"), "app"), (None, "default")] {
+        let about = ObjectReference {
+            api_version: Some("cluster.open-cluster-management.io/v1".to_owned()),
+            kind: Some("ManagedCluster".to_owned()),
+            namespace: namespace.map(str::to_owned),
+            name: Some("c1".to_owned()),
+            uid: Some("u1".to_owned()),
+            ..ObjectReference::default()
+        };
         let finding = Finding::new(Reason::Unreadable, "x");
-        let about = Arc::new(regarding("Thing", namespace, "c1"));
-        let open = OpenFinding { about, finding, due: None, refused: None };
-        event(&open, "hub-addons", "pod", now).metadata.namespace
-    };
-    assert_eq!(on(Some("app")).as_deref(), Some("app"));
-    assert_eq!(on(None).as_deref(), Some("default"));
+        let open =
+            OpenFinding { about: Arc::new(about.clone()), finding, due: None, refused: None };
+        let event = event(&open, "hub-addons", "pod", Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            serde_json::to_value(event).unwrap(),
+            serde_json::json!({
+                "apiVersion": "events.k8s.io/v1",
+                "kind": "Event",
+                "metadata": { "generateName": "c1-", "namespace": expected },
+                "type": "Warning",
+                "reason": "Unreadable",
+                "note": "x",
+                "action": "Reconcile",
+                "regarding": about,
+                "eventTime": "1970-01-01T00:00:00.000000Z",
+                "reportingController": "hub-addons",
+                "reportingInstance": "pod",
+            })
+        );
+    }
 }
 
 #[test]
