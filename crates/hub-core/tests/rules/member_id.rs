@@ -99,18 +99,13 @@ fn a_change_of_the_clusters_id_is_reported_and_not_applied() {
 }
 
 #[test]
-fn an_id_that_was_edited_by_hand_is_repaired() {
-    let by_hand = carrying(&json!("by-hand"), &set_by("hub-addons", "kubectl-edit"), LATER);
-    let (id, writes, findings) = settled(&granted(&json!("own")), profile(&json!("own"), &by_hand));
-    assert_eq!((id, writes, findings), (json!("own"), 1, vec![]));
-}
-
-#[test]
-fn a_profile_that_is_older_than_the_cluster_of_its_name_gets_that_clusters_id() {
-    let of_another = carrying(&json!("gone"), &set_by("hub-addons", "hub-addons"), EARLIER);
-    let (id, writes, findings) =
-        settled(&granted(&json!("new")), profile(&json!("gone"), &of_another));
-    assert_eq!((id, writes, findings), (json!("new"), 1, vec![]));
+fn an_id_that_was_edited_by_hand_or_is_of_an_older_cluster_of_the_name_is_repaired() {
+    for (setter, created) in [("kubectl-edit", LATER), ("hub-addons", EARLIER)] {
+        let other = carrying(&json!("other"), &set_by("hub-addons", setter), created);
+        let (id, writes, findings) =
+            settled(&granted(&json!("own")), profile(&json!("own"), &other));
+        assert_eq!((id, writes, findings), (json!("own"), 1, vec![]), "{setter}");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use hub_core::credential::index::Listed;
 use hub_core::known::Known;
 use hub_core::rights::{
     BindingAction, CLEARED_NAMESPACES, COMPONENT, EVERYWHERE, GRACE, MissingRole, Needs,
-    ObservedRole, RulesAction, cleared_by, cleared_namespaces, plan_tokens, token_rules,
+    ObservedRole, RulesAction, cleared_by, cleared_namespaces, gives_copies, plan_tokens,
+    token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::{RoleBinding, Subject};
@@ -77,6 +78,20 @@ fn the_role_binding_has_the_name_of_its_role_and_the_namespace_of_the_copies() {
     let metadata = ours().metadata;
     assert_eq!(metadata.name, Some(settings().copies_role));
     assert_eq!(metadata.namespace.as_deref(), Some("team"));
+}
+
+#[test]
+fn a_role_binding_counts_only_with_our_role_labels_and_owner() {
+    let gives = |edit: fn(&mut RoleBinding)| {
+        let mut binding = ours();
+        edit(&mut binding);
+        gives_copies(&binding, &settings().copies_role)
+    };
+    assert!(gives(|_| {}));
+    assert!(!gives(|it| it.role_ref.name = "another".to_owned()));
+    assert!(!gives(|it| it.role_ref.kind = "Role".to_owned()));
+    assert!(!gives(|it| it.metadata.labels = None));
+    assert!(!gives(|it| it.metadata.owner_references = None));
 }
 
 #[test]
@@ -215,6 +230,14 @@ fn tokens_role(names: &[&str]) -> ObservedRole {
 
 fn account_names(names: &[&str]) -> BTreeSet<hub_api::names::AccountName> {
     names.iter().map(|name| (*name).into()).collect()
+}
+
+#[test]
+fn tokens_are_named_each_and_no_account_means_no_permission_and_not_every_permission() {
+    let rules = token_rules(&account_names(&["b", "a"]));
+    assert_eq!(rules[0].resource_names, Some(vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(rules[0].verbs, ["list", "watch"]);
+    assert_eq!(token_rules(&account_names(&[])), []);
 }
 
 #[test]
