@@ -56,27 +56,21 @@ fn refused(environment: Environment) -> String {
 }
 
 #[test]
-fn a_pod_needs_no_configuration() {
+fn a_pod_needs_no_configuration_and_goes_before_a_kubeconfig() {
     let hub = Hub::answering(found());
     let root = pod(&hub);
-    let answer = answer(environment(&hub, root.path())).unwrap();
-    assert_eq!(answer["status"]["token"], support::synced_token());
+    let broken = root.path().join("config");
+    fs::write(&broken, "not: [a kubeconfig").unwrap();
+    for kubeconfig in [None, Some(broken.into())] {
+        let environment = Environment { kubeconfig, ..environment(&hub, root.path()) };
+        let answer = answer(environment).unwrap();
+        assert_eq!(answer["status"]["token"], support::synced_token());
+    }
     let head = hub.heads().remove(0);
     assert!(
         head.contains("/namespaces/ns/") && head.contains(&format!("Bearer {OWN_TOKEN}\r\n")),
         "{head}"
     );
-}
-
-#[test]
-fn a_pod_goes_before_a_kubeconfig() {
-    let hub = Hub::answering(found());
-    let root = pod(&hub);
-    let kubeconfig = root.path().join("config");
-    fs::write(&kubeconfig, "not: [a kubeconfig").unwrap();
-    let environment =
-        Environment { kubeconfig: Some(kubeconfig.into()), ..environment(&hub, root.path()) };
-    assert!(answer(environment).is_ok());
 }
 
 #[test]
