@@ -266,25 +266,6 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_version_that_is_served_is_used() {
-        for (served, used) in [
-            (vec!["v1alpha1"], Some(ProfileVersion::V1alpha1)),
-            (vec!["v1alpha2"], Some(ProfileVersion::V1alpha2)),
-            (vec!["v1alpha2", "v1alpha1"], Some(ProfileVersion::V1alpha2)),
-            (vec!["v1alpha1", "v1beta1"], Some(ProfileVersion::V1alpha1)),
-            (vec!["v1beta1"], None),
-            (vec![], None),
-        ] {
-            assert_eq!(ProfileVersion::latest(served.iter().copied()), used, "{served:?}");
-        }
-        assert_eq!(
-            ProfileVersion::V1alpha2.resource().api_version,
-            "multicluster.x-k8s.io/v1alpha2"
-        );
-        assert_eq!(ProfileVersion::V1alpha1.resource(), ApiResource::erase::<ClusterProfile>(&()));
-    }
-
-    #[test]
     fn false_and_empty_come_back_as_they_were() {
         let cluster =
             json!({ "server": "https://a", "disable-compression": false, "proxy-url": "" });

@@ -96,20 +96,4 @@ mod tests {
         assert_eq!(absent, ManagedCluster::default());
         assert_eq!(null, ManagedCluster::default());
     }
-
-    #[test]
-    fn a_spec_of_another_type_is_still_refused() {
-        for spec in [json!("text"), json!({ "hubAcceptsClient": "true" })] {
-            let cluster =
-                serde_json::from_value::<ManagedCluster>(json!({ "metadata": {}, "spec": spec }));
-            assert!(cluster.is_err(), "{cluster:?}");
-        }
-    }
-
-    #[test]
-    fn a_claim_without_a_value_reads_as_empty() {
-        let claim: ManagedClusterClaim =
-            serde_json::from_value(json!({ "name": "id.k8s.io" })).unwrap();
-        assert_eq!(claim, ManagedClusterClaim { name: "id.k8s.io".into(), value: String::new() });
-    }
 }

@@ -38,31 +38,3 @@ pub struct ManagedClusterSelector {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn selector_of(spec: &Value) -> ManagedClusterSelector {
-        let object = json!({ "metadata": {}, "spec": { "clusterSelector": spec } });
-        serde_json::from_value::<ManagedClusterSet>(object).unwrap().spec.cluster_selector
-    }
-
-    #[test]
-    fn a_selector_type_that_we_do_not_know_is_kept() {
-        let selector = selector_of(&json!({ "selectorType": "ClusterClaims", "claims": ["a"] }));
-        assert_eq!(selector.selector_type.as_deref(), Some("ClusterClaims"));
-    }
-
-    /// An absent label selector selects no cluster, an empty one selects all.
-    #[test]
-    fn an_absent_label_selector_is_not_an_empty_one() {
-        assert_eq!(selector_of(&json!({})).label_selector, None);
-        assert_eq!(
-            selector_of(&json!({ "labelSelector": {} })).label_selector,
-            Some(LabelSelector::default())
-        );
-    }
-}

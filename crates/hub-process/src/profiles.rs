@@ -389,6 +389,3 @@ fn read(text: &str) -> Option<ObservedProfile> {
         )),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -44,29 +44,22 @@ async fn beside(api: &Api) -> Running {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_profile_of_another_process_is_left_alone_for_a_second() {
-    let api = Api::default();
-    let running = beside(&api).await;
-    api.put(PROFILE, projected());
-    tokio::time::sleep(Duration::from_millis(900)).await;
-    assert_eq!(api.requests("PATCH"), [""; 0]);
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!(version(&api), Some("v1".into()));
-    running.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_profile_of_another_process_is_written_as_soon_as_it_has_a_status() {
-    let api = Api::default();
-    let running = beside(&api).await;
-    let mut profile = projected();
-    api.put(PROFILE, profile.clone());
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    profile["status"] = json!({ "properties": [{ "name": "a", "value": "b" }] });
-    api.put(PROFILE, profile);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(version(&api), Some("v1".into()));
-    running.stop().await.unwrap();
+async fn a_new_profile_of_another_process_is_left_alone_for_a_second_or_until_it_has_a_status() {
+    for (alone, gets_status) in [(900, false), (100, true)] {
+        let api = Api::default();
+        let running = beside(&api).await;
+        let mut profile = projected();
+        api.put(PROFILE, profile.clone());
+        tokio::time::sleep(Duration::from_millis(alone)).await;
+        assert_eq!(api.requests("PATCH"), [""; 0]);
+        if gets_status {
+            profile["status"] = json!({ "properties": [{ "name": "a", "value": "b" }] });
+            api.put(PROFILE, profile);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(version(&api), Some("v1".into()), "{alone}");
+        running.stop().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]

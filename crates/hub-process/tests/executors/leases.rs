@@ -174,7 +174,7 @@ async fn a_renewal_whose_response_is_lost_does_not_end_the_claim() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_is_one_request() {
+async fn a_renewal_is_one_request_also_if_the_api_server_fails_it() {
     let api = Api::default();
     let process = working(&api, "first").await;
     let before = api.requests("leases").len();
@@ -182,6 +182,14 @@ async fn a_renewal_is_one_request() {
     let since = api.requests("leases").split_off(before);
     assert_eq!(since.len(), 10, "{since:?}");
     assert!(since.iter().all(|request| request.starts_with("PUT")), "{since:?}");
+    api.refuse(|method, _| (*method == Method::PUT).then(|| (500, failure(500, "InternalError"))));
+    let before = api.requests("leases").len();
+    eventually("it is tried", || api.requests("leases").len() > before).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(api.requests("leases").split_off(before), [format!("PUT {LEASE}")]);
+    api.allow();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(!process.task.is_finished(), "it keeps its lease");
     process.stop().await.unwrap();
 }
 
@@ -195,19 +203,4 @@ async fn the_next_renewal_notices_what_happened_to_a_lease() {
     steal(&api);
     tokio::time::sleep(Duration::from_millis(2100)).await;
     assert!(process.task.is_finished(), "it stops");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_that_the_api_server_fails_is_one_request_too() {
-    let api = Api::default();
-    let process = working(&api, "first").await;
-    api.refuse(|method, _| (*method == Method::PUT).then(|| (500, failure(500, "InternalError"))));
-    let before = api.requests("leases").len();
-    eventually("it is tried", || api.requests("leases").len() > before).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(api.requests("leases").split_off(before), [format!("PUT {LEASE}")]);
-    api.allow();
-    tokio::time::sleep(Duration::from_mins(1)).await;
-    assert!(!process.task.is_finished(), "it keeps its lease");
-    process.stop().await.unwrap();
 }

@@ -110,14 +110,7 @@ async fn an_outage_costs_a_few_requests_however_many_keys_wait_and_then_all_conv
         let api = Api::default();
         api.refuse(move |method, _| is_write(method).then(|| (code, failure(code, reason))));
         let running = Running::start(&api, None, &[projector(keys("app", 10_000))]);
-        let is_out = |out: u8| {
-            running
-                .shared
-                .host
-                .metrics
-                .text()
-                .contains(&format!("hub_addons_api_server_outage {out}"))
-        };
+        let is_out = |out: u8| running.measures(&format!("api_server_outage {out}"));
         eventually("the outage is noticed", || is_out(1)).await;
         tokio::time::sleep(Duration::from_mins(1)).await;
         let sent = api.requests("POST").len();
@@ -190,8 +183,7 @@ async fn a_delete_that_fails_is_retried_every_five_seconds_and_reported_once_it_
     });
     running.wishes.lock().unwrap().profiles.clear();
     keys("app", 1).for_each(|key| running.shared.profiles.queue.add_with(key, Priority::End));
-    let refused =
-        || running.shared.host.metrics.text().contains("findings{reason=\"WriteRefused\"} 1");
+    let refused = || running.measures("findings{reason=\"WriteRefused\"} 1");
     let begin = Instant::now();
     eventually("it is reported", refused).await;
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());

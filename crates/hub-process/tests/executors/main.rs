@@ -182,6 +182,11 @@ impl Running {
         self.calls().iter().any(|there| there == call)
     }
 
+    /// Whether a text is in its metrics.
+    fn measures(&self, text: &str) -> bool {
+        self.shared.host.metrics.text().contains(text)
+    }
+
     async fn stop(self) -> Result<(), ProcessError> {
         self.stop.cancel();
         self.task.await.unwrap()

@@ -77,10 +77,8 @@ async fn what_is_deleted_leaves_the_index_and_ends_its_findings() {
     }
     let running = Running::start(&api, None, &[BOTH]);
     eventually("it works", || running.has("both work")).await;
-    let is_unreadable = |count: u8| {
-        let line = format!("hub_addons_findings{{reason=\"Unreadable\"}} {count}\n");
-        running.shared.host.metrics.text().contains(&line)
-    };
+    let is_unreadable =
+        |count: u8| running.measures(&format!("findings{{reason=\"Unreadable\"}} {count}\n"));
     let sizes = || {
         let fleet = running.shared.fleet.read();
         (fleet.cluster_names().count(), fleet.set_names().count(), fleet.namespaces().count())

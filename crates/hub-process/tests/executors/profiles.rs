@@ -69,8 +69,7 @@ async fn a_namespace_that_does_not_exist_is_tried_a_few_times_a_minute_and_nothi
     eventually("it is tried", || tried(&api) == 1).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!((2..=20).contains(&tried(&api)), "{} requests", tried(&api));
-    let metrics = running.shared.host.metrics.text();
-    assert!(!metrics.contains("hub_addons_findings{reason=\"WriteRefused\"} 1"), "{metrics}");
+    assert!(running.measures("findings{reason=\"WriteRefused\"} 0"));
     api.allow();
     eventually("it is created", || exists(&api)).await;
     running.stop().await.unwrap();
@@ -102,8 +101,8 @@ async fn a_profile_whose_writes_another_client_undoes_is_written_ever_more_rarel
 async fn properties_that_change_every_second_are_written_once_a_minute_and_nothing_else_waits() {
     let api = Api::default();
     let running = Running::start(&api, None, &[one()]);
-    let findings = |count| format!("findings{{reason=\"ClaimChangesOften\"}} {count}");
-    let is_reported = |count| running.shared.host.metrics.text().contains(&findings(count));
+    let finding = "findings{reason=\"ClaimChangesOften\"}";
+    let is_reported = |count| running.measures(&format!("{finding} {count}"));
     let shows = |field: &str, value: Value| {
         api.get(&format!("{PROFILES}/c1"))
             .is_some_and(|profile| *profile["status"].pointer(field).unwrap() == value)
@@ -164,8 +163,7 @@ async fn a_member_id_of_two_profiles_is_a_finding_on_those_of_this_cluster_manag
     }
     let running = Running::start(&api, None, &[projector(["c1", "foreign"].map(str::to_owned))]);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    let text = running.shared.host.metrics.text();
-    assert!(text.contains("findings{reason=\"MemberIdShared\"} 1\n"), "{text}");
+    assert!(running.measures("findings{reason=\"MemberIdShared\"} 1\n"));
     running.stop().await.unwrap();
 }
 
@@ -177,7 +175,7 @@ async fn a_key_is_pending_and_counted_until_it_is_written() {
     let profiles = &running.shared.profiles;
     let depth = |count: u8| {
         let line = format!("queue_depth{{controller=\"clusterprofiles\"}} {count}\n");
-        running.shared.host.metrics.text().contains(&line)
+        running.measures(&line)
     };
     eventually("the create is in flight", || tried(&api) == 1).await;
     assert!(profiles.is_pending(&key("c1")) && !profiles.is_pending(&key("c2")));
@@ -186,6 +184,10 @@ async fn a_key_is_pending_and_counted_until_it_is_written() {
     api.release();
     eventually("it is written", || !profiles.is_pending(&key("c1"))).await;
     assert!(profiles.exists(&key("c1")) && depth(0));
+    assert_eq!(profiles.namespaces_with(&"c1".into()), ["app".into()]);
+    assert_eq!(profiles.clusters_in(&"app".into()), ["c1".into()]);
+    assert!(profiles.namespaces_with(&"c2".into()).is_empty());
+    assert!(profiles.clusters_in(&"other".into()).is_empty());
     running.stop().await.unwrap();
 }
 
@@ -212,11 +214,8 @@ async fn while_profiles_cannot_be_read_none_is_created_and_one_that_is_not_wante
         let is_read = method == Method::GET && path.ends_with("/clusterprofiles");
         is_read.then(|| (403, failure(403, "Forbidden")))
     });
-    let is_unread = || {
-        running.shared.host.metrics.text().contains(
-            "hub_addons_unread_watches{controller=\"clusterprofiles\",resource=\"clusterprofiles\"} 1",
-        )
-    };
+    let kind = "controller=\"clusterprofiles\",resource=\"clusterprofiles\"";
+    let is_unread = || running.measures(&format!("unread_watches{{{kind}}} 1"));
     eventually("profiles cannot be read", is_unread).await;
     {
         let mut wishes = running.wishes.lock().unwrap();
