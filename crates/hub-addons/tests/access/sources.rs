@@ -67,7 +67,7 @@ fn cluster_at(name: &str, configs: Configs<'_>) -> ocm::Object {
             }
         })
         .collect();
-    ocm::Object::from(ocm::ManagedCluster::named(name).in_set("blue")).field(
+    ocm::Object::from(ocm::ManagedCluster::named(name).in_set(TEAM)).field(
         "spec",
         json!({ "hubAcceptsClient": true, "leaseDurationSeconds": 60, "managedClusterClientConfigs": configs }),
     )
@@ -97,8 +97,7 @@ async fn shows_no_direct(hub: &Hub, cluster: &str) {
 async fn hub_with_a_set() -> Hub {
     let builder = LocalHub::builder().flavour(Flavour::Atomic).without_controller_manager();
     let hub = Hub::start(builder, rights::both()).await;
-    let objects = [ocm::namespace(TEAM), ocm::cluster_set("blue"), ocm::bound(TEAM, "blue")];
-    world::create(&hub.ocm, objects).await;
+    world::grant(&hub.ocm, TEAM, &[]).await;
     hub
 }
 

@@ -8,6 +8,7 @@ use local_hub::ocm::{self, ManagedCluster, Object};
 use serde_json::{Value, json};
 
 use crate::support::chart::{helm, helm3, opaque, repository};
+use crate::support::command::succeeded;
 use crate::support::examples::CLUSTERS;
 use crate::support::guides::{Reader, blocks, commands};
 use crate::support::kueue::install_kueue;
@@ -71,16 +72,8 @@ const COMPONENTS: [(&str, &str, &str, &str); 4] = [
     ("argocd", "StatefulSet", "argocd-application-controller", "argocd-application-controller"),
 ];
 
-fn component((namespace, kind, name, container): (&str, &'static str, &str, &str)) -> Object {
-    let plural = format!("{}s", kind.to_lowercase());
-    let spec = json!({
-        "selector": { "matchLabels": { "app": name } },
-        "template": {
-            "metadata": { "labels": { "app": name } },
-            "spec": { "containers": [{ "name": container, "image": name }] },
-        },
-    });
-    Object::new(("apps", "v1", kind), &plural, Some(namespace), name).field("spec", spec)
+fn component((namespace, kind, name, container): (&str, &str, &str, &str)) -> Object {
+    world::workload(kind, namespace, name, &json!({ "name": container, "image": name }))
 }
 
 /// What a reader has before the first step: two clusters, and the applications.
@@ -115,7 +108,7 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
         "the guides use other variables"
     );
     let context = "kubectl config rename-context \"$(kubectl config current-context)\" hub";
-    assert!(reader.runs(context).await.status.success());
+    succeeded(reader.runs(context).await);
     let mut elsewhere = BTreeSet::new();
     // The components that a guide gives the plugin.
     let mut mounted = BTreeSet::new();
@@ -169,10 +162,9 @@ async fn every_command_of_a_guide_runs_on_a_hub() {
     let flag = guide.split('`').find(|words| words.starts_with("--set ")).unwrap();
     let upgrade = "helm upgrade hub-addons charts/hub-addons --namespace hub-addons --reset-then-reuse-values";
     let example = "--values deploy/examples/multikueue/values.yaml";
-    let output = reader.runs_in(repository(), &format!("{upgrade} {example} {flag}")).await;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    succeeded(reader.runs_in(repository(), &format!("{upgrade} {example} {flag}")).await);
     let values = "helm get values hub-addons --namespace hub-addons --output json";
-    let values: Value = serde_json::from_slice(&reader.runs(values).await.stdout).unwrap();
+    let values: Value = serde_json::from_str(&succeeded(reader.runs(values).await)).unwrap();
     let allowed = &values["consumerAccess"]["allowedClusterRoles"];
     assert_eq!(*allowed, json!(["multikueue", "argocd-manager-role"]));
     let tag = values["image"]["tag"].as_str().unwrap();
@@ -215,11 +207,7 @@ async fn the_guide_installs_both_addons_in_its_order_with_either_helm() {
     };
     for (helm, without) in [(helm(), ""), (helm3(), " --server-side=false")] {
         let reader = Reader::of(&hub, &[helm]);
-        let runs = async |command: &str| {
-            let output = reader.runs(command).await;
-            let error = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{} {command}: {error}", helm.display());
-        };
+        let runs = async |command: &str| drop(succeeded(reader.runs(command).await));
         let first = first.replace(without, "");
         runs(&first).await;
         runs(&second).await;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::support::chart::{REGISTRY, chart, helm, repository, run};
+use crate::support::command::succeeded;
 use crate::support::{Hub, field, guides, world};
 
 const GUIDES: [&str; 8] = [
@@ -25,6 +26,11 @@ const GUIDES: [&str; 8] = [
 
 /// The Deployment that guides patch, and its namespace.
 const DEPLOYMENT: (&str, &str) = ("kueue-system", "kueue-controller-manager");
+
+fn deployment(namespace: &str, name: &str) -> ocm::Object {
+    let container = json!({ "name": "manager", "image": name });
+    world::workload("Deployment", namespace, name, &container)
+}
 
 /// A block of YAML: its first comment, if it begins with one, and its content.
 struct Block {
@@ -113,18 +119,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
     world::create(&hub.ocm, [ocm::namespace(local_hub::field::HOME)]).await;
     field::install_ocm(&hub).await;
     let (namespace, name) = DEPLOYMENT;
-    let deployment = json!({
-        "selector": { "matchLabels": { "app": name } },
-        "template": {
-            "metadata": { "labels": { "app": name } },
-            "spec": { "containers": [{ "name": "manager", "image": name }] },
-        },
-    });
-    world::object("Deployment", Some(namespace), name)
-        .field("spec", deployment)
-        .create(&hub.ocm)
-        .await
-        .unwrap();
+    world::create(&hub.ocm, [deployment(namespace, name)]).await;
     let mut seen = Vec::new();
     for guide in GUIDES {
         for (index, Block { title, text, value }) in blocks(guide).into_iter().enumerate() {
@@ -133,12 +128,12 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
             let file = file.to_str().unwrap().to_owned();
             let kind = title.unwrap_or_else(|| value["kind"].as_str().unwrap().to_owned());
             match &*kind {
-                "values of the chart hub-addons" => rendered(guide, &file).await,
+                "values of the chart hub-addons" => rendered(&file).await,
                 "Application" | "HelmRelease" => {
                     let values = value.pointer("/spec/source/helm/valuesObject");
                     let values = values.or_else(|| value.pointer("/spec/values")).unwrap();
                     fs::write(&file, values.to_string()).unwrap();
-                    rendered(guide, &file).await;
+                    rendered(&file).await;
                     let revision = value.pointer("/spec/source/targetRevision");
                     assert!(revision.is_none_or(|it| *it == version()), "{guide}: {revision:?}");
                 }
@@ -183,9 +178,7 @@ async fn every_block_of_a_guide_is_what_it_is_said_to_be() {
                 | "ManagedServiceAccount" => {
                     let arguments =
                         ["apply", "--server-side", "--validate=strict", "--filename", &file];
-                    let output = hub.kubectl(&arguments).await.unwrap();
-                    let errors = String::from_utf8_lossy(&output.stderr);
-                    assert!(output.status.success(), "{guide}: {errors}");
+                    succeeded(hub.kubectl(&arguments).await.unwrap());
                     if let Some(file) = value["data"]["providers.json"].as_str() {
                         let file: Value = serde_json::from_str(file).unwrap();
                         let argo_cd = (guide == "argo-cd.md").then_some("cluster1");
@@ -215,10 +208,9 @@ fn version() -> String {
 }
 
 /// The chart takes the values in a file.
-async fn rendered(guide: &str, file: &str) {
+async fn rendered(file: &str) {
     let chart = chart().display().to_string();
-    let ended = run(helm(), None, &["template", "it", &chart, REGISTRY, "--values", file]).await;
-    assert_eq!(ended.code, Some(0), "{guide}: {}", ended.stderr);
+    run(helm(), None, &["template", "it", &chart, REGISTRY, "--values", file]).await.succeeded();
 }
 
 /// The API server accepts a patch of the Deployment.
@@ -228,25 +220,15 @@ async fn patched(hub: &Hub, title: &str, file: &str) {
     let namespace = format!("--namespace={namespace}");
     let arguments =
         [&namespace, "patch", "deployment", name, "--patch-file", file, "--dry-run=server"];
-    let output = hub.kubectl(&arguments).await.unwrap();
-    assert!(output.status.success(), "{title}: {}", String::from_utf8_lossy(&output.stderr));
+    succeeded(hub.kubectl(&arguments).await.unwrap());
 }
 
 /// The component adds the plugin to Kueue's Deployment, and changes nothing else; so does the post-renderer.
 async fn kustomized(hub: &Hub, kustomization: &str) {
     let directory = hub.directory().join("kustomized");
-    let deployment = |name: &str| {
-        let labels = json!({ "app": name });
-        let pod = json!({ "containers": [{ "name": "manager", "image": name }] });
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": { "name": name, "namespace": "kueue-system" },
-            "spec": {
-                "selector": { "matchLabels": labels }, "template": { "metadata": { "labels": labels }, "spec": pod },
-            },
-        })
-    };
-    let objects = ["kueue-controller-manager", "kueueviz"].map(deployment);
+    let objects = ["kueue-controller-manager", "kueueviz"].map(|name| {
+        serde_json::to_value(deployment("kueue-system", name).parse().unwrap()).unwrap()
+    });
     let rendered = objects.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n---\n");
     let example = directory.join("multikueue");
     fs::create_dir_all(&example).unwrap();
@@ -259,9 +241,8 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
     let resource = kustomization.lines().find(|line| line.starts_with("  - https://")).unwrap();
     let kustomization = kustomization.replace(resource, "  - rendered.yaml");
     fs::write(directory.join("kustomization.yaml"), kustomization).unwrap();
-    let output = hub.kubectl(&["kustomize", directory.to_str().unwrap()]).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let component = String::from_utf8(output.stdout).unwrap();
+    let kustomize = ["kustomize", directory.to_str().unwrap()];
+    let component = succeeded(hub.kubectl(&kustomize).await.unwrap());
     let shown: Vec<Value> = serde_saphyr::from_multiple(&component).unwrap();
     let [manager, other] = &shown[..] else { panic!("{component}") };
     assert_eq!(*other, objects[1]);
@@ -283,8 +264,7 @@ async fn kustomized(hub: &Hub, kustomization: &str) {
          helm template kueue {} --post-renderer add-cp-creds",
         directory.join("chart").display()
     );
-    let output = reader.runs_in(repository(), &commands).await;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let by_helm: Vec<Value> = serde_saphyr::from_slice_multiple(&output.stdout).unwrap();
+    let by_helm = succeeded(reader.runs_in(repository(), &commands).await);
+    let by_helm: Vec<Value> = serde_saphyr::from_multiple(&by_helm).unwrap();
     assert_eq!(by_helm, shown);
 }

@@ -7,8 +7,8 @@ use kube::api::{Patch, PatchParams};
 use local_hub::eventually;
 use serde_json::json;
 
-use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run, start};
-use crate::support::command::{Ended, hub_addons};
+use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run, run_container, start};
+use crate::support::command::Ended;
 use crate::support::{Hub, SOON};
 
 const TEST: &str = "hub-addons-test";
@@ -17,10 +17,7 @@ const TEST: &str = "hub-addons-test";
 async fn container(hub: &Hub, pod: &Pod) -> Ended {
     let spec = pod.spec.as_ref().unwrap();
     assert_eq!(spec.service_account_name.as_deref(), Some(TEST));
-    let account = hub.service_account(NAMESPACE, TEST).await.unwrap();
-    let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
-    let arguments = spec.containers[0].args.iter().flatten().map(String::as_str);
-    hub_addons(&arguments.chain([&*kubeconfig]).collect::<Vec<_>>(), &[]).await
+    run_container(hub, spec, &spec.containers[0]).await
 }
 
 fn pods(hub: &Hub) -> Api<Pod> {

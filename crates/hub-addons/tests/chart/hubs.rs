@@ -5,15 +5,15 @@ use std::fs;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
-use local_hub::ocm::{self, ManagedCluster, Object};
+use local_hub::ocm::{self, Object};
 use local_hub::{Flavour, LocalHub, eventually};
 use serde_json::{Value, json};
 
 use crate::support::chart::{
     Attempt, NAMESPACE, REGISTRY, RELEASE, chart, helm, install, judged_as, labels, of_kind,
-    render, rendered, run, start_all, user,
+    render, rendered, run, run_container, start_all, user,
 };
-use crate::support::command::{Ended, hub_addons};
+use crate::support::command::Ended;
 use crate::support::proxy::{self, Authority, NAME, TEAM};
 use crate::support::shown::{profile, provider, sees};
 use crate::support::world::{self, get, merge};
@@ -183,8 +183,7 @@ async fn a_name_may_look_like_a_number() {
     fs::write(&file, values.to_string()).unwrap();
     let (chart, file) = (chart().display().to_string(), format!("--values={}", file.display()));
     let install = ["install", number, &chart, "--namespace", number, REGISTRY, &file];
-    let ended = run(helm(), Some(&hub.hub), &install).await;
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    run(helm(), Some(&hub.hub), &install).await.succeeded();
     let role = world::object("Role", Some(number), "1e5-consumers-argocd");
     assert!(get(&hub.ocm, &role).await.is_some());
 }
@@ -208,13 +207,9 @@ async fn create_crd(hub: &Hub, component: &str) -> Ended {
     let api: Api<Deployment> = Api::namespaced(hub.ocm.clone(), NAMESPACE);
     let deployment = api.get(&format!("{RELEASE}-{component}")).await.unwrap();
     let pod = deployment.spec.unwrap().template.spec.unwrap();
-    let account = hub.service_account(NAMESPACE, &pod.service_account_name.unwrap()).await.unwrap();
-    let [container] = &pod.init_containers.unwrap()[..] else { panic!("one init container") };
+    let [container] = &pod.init_containers.as_ref().unwrap()[..] else { panic!("{pod:?}") };
     assert_eq!(container.command.as_deref(), Some(&["/hub-addons".to_owned()][..]));
-    let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
-    let arguments: Vec<&str> =
-        container.args.iter().flatten().map(String::as_str).chain([&*kubeconfig]).collect();
-    hub_addons(&arguments, &[]).await
+    run_container(hub, &pod, container).await
 }
 
 /// The same finds the CRD.
@@ -227,16 +222,9 @@ async fn finds_the_crd(hub: &Hub) {
 /// The controllers work with what was applied.
 async fn everything_works(hub: &Hub) {
     let running = start_all(hub, &["profiles", "credentials"]).await;
-    bind_a_cluster(hub).await;
+    world::grant(&hub.ocm, TEAM, &["c1"]).await;
     sees(&hub.ocm, TEAM, &["c1"]).await;
     stop_all(running).await;
-}
-
-/// A cluster that is bound in the team's namespace.
-async fn bind_a_cluster(hub: &Hub) {
-    world::create(&hub.ocm, [ocm::namespace(TEAM), ocm::cluster_set("s"), ocm::bound(TEAM, "s")])
-        .await;
-    ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
 }
 
 async fn creates_the_crd(component: &str, values: &[&str]) -> Hub {
@@ -299,7 +287,7 @@ async fn what_needs_the_proxys_namespace_waits_until_it_is_there() {
         let notes = install(&hub, values).await;
         assert_eq!(notes.contains("there is no namespace proxy"), !values.is_empty(), "{notes}");
         let running = start_all(&hub, &["profiles"]).await;
-        bind_a_cluster(&hub).await;
+        world::grant(&hub.ocm, TEAM, &["c1"]).await;
         sees(&hub.ocm, TEAM, &["c1"]).await;
         let role = world::object("ClusterRole", None, "hub-addons-profiles");
         let rules = get(&hub.ocm, &role).await.unwrap()["rules"].clone();

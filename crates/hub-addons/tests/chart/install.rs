@@ -16,7 +16,6 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::discovery::{Discovery, verbs};
 use local_hub::LocalHub;
-use local_hub::ocm::ManagedCluster;
 use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
 
@@ -39,8 +38,7 @@ async fn version_of(hub: &Hub, object: &Object) -> Value {
 
 async fn uninstall(hub: &Hub) {
     let arguments = ["uninstall", RELEASE, "--namespace", NAMESPACE, "--wait"];
-    let ended = run(helm(), Some(&hub.hub), &arguments).await;
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    run(helm(), Some(&hub.hub), &arguments).await.succeeded();
 }
 
 /// Tries to install, and returns why helm refuses.
@@ -157,9 +155,7 @@ async fn a_crd_that_is_there_is_left_alone() {
 async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
     let hub = hub().await;
     install(&hub, &[PROXY]).await;
-    let objects = [ocm::namespace("team"), ocm::cluster_set("s"), ocm::bound("team", "s")];
-    world::create(&hub.ocm, objects).await;
-    ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
+    world::grant(&hub.ocm, "team", &["c1"]).await;
     let app = token("c1", "app");
     app.create(&hub.ocm).await.unwrap();
     let foreign = world::object("Secret", Some("team"), "foreign");
@@ -175,8 +171,8 @@ async fn what_is_not_the_charts_stays_when_it_changes_and_when_it_goes() {
         let copy = crate::support::credentials::copy("team", &app);
         let source = crate::support::credentials::source(&app);
         let profile = crate::support::credentials::profile("team", "c1");
-        let objects =
-            [crd(), profile, ocm::bound("team", "s"), app.account(), source, copy, foreign.clone()];
+        let binding = ocm::bound("team", "team");
+        let objects = [crd(), profile, binding, app.account(), source, copy, foreign.clone()];
         for object in objects {
             versions.push((object.to_string(), version_of(&hub, &object).await));
         }
@@ -237,11 +233,9 @@ async fn plain_manifests_can_be_applied_as_they_are() {
 
 /// A Deployment of OCM's, with an argument.
 fn deployment(namespace: &str, name: &str, argument: &str) -> Object {
-    let labels = json!({ "app": name });
-    let pod = json!({ "containers": [{ "name": "it", "image": "it", "args": ["/it", "controller", argument] }] });
-    let template = json!({ "metadata": { "labels": labels }, "spec": pod });
-    world::object("Deployment", Some(namespace), name)
-        .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
+    let arguments = ["/it", "controller", argument];
+    let container = json!({ "name": "it", "image": "it", "args": arguments });
+    world::workload("Deployment", namespace, name, &container)
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::fs;
 use crate::support::credentials::{copied, token};
 use crate::support::{Addons, Hub, SOON, chart, rights, world};
 use hub_runtime::observe::metrics::Metrics;
-use local_hub::{eventually, ocm};
+use local_hub::eventually;
 use promql::{Expression, Series};
 use promtool::promtool;
 use rendered::{Alert, alerts, alerts_of};
@@ -34,6 +34,12 @@ const GIVEN: [&str; 3] = ["namespace", "job", "pod"];
 
 fn rules(alerts: &[Value]) -> String {
     json!({ "groups": alerts }).to_string()
+}
+
+/// The jobs in whose series an alert looks.
+fn looks(alert: &Alert) -> Vec<String> {
+    let selectors = Expression::parse(alert.expression()).selectors;
+    selectors.iter().flat_map(|it| it.values_of("job")).cloned().collect()
 }
 
 /// Every way to choose gates, as values, and how many there are on.
@@ -125,14 +131,7 @@ async fn an_alert_is_there_with_the_gate_that_it_is_about_and_looks_where_it_run
         }
         assert!(of_all.iter().all(|alert| names.contains(*alert)), "{names:?} with {values:?}");
         // There are no alerts about what does not run, and every running component is covered.
-        let selectors = |alert: &Alert| Expression::parse(alert.expression()).selectors;
-        let looks: BTreeSet<String> = rendered
-            .iter()
-            .flat_map(selectors)
-            .flat_map(|selector| {
-                selector.values_of("job").iter().map(ToString::to_string).collect::<Vec<_>>()
-            })
-            .collect();
+        let looks: BTreeSet<_> = rendered.iter().flat_map(looks).collect();
         assert_eq!(looks, jobs, "with {values:?}");
     }
 }
@@ -142,10 +141,6 @@ async fn alerts_about_applications_are_there_with_consumer_access_and_look_where
  {
     let without = alerts(ALL).await.iter().map(Alert::name).collect::<BTreeSet<_>>();
     let with = alerts(WITH_CONSUMER).await;
-    let looks = |alert: &Alert| {
-        let selectors = Expression::parse(alert.expression()).selectors;
-        selectors.iter().flat_map(|it| it.values_of("job")).cloned().collect::<Vec<_>>()
-    };
     let added: BTreeMap<_, _> = with
         .iter()
         .filter(|it| !without.contains(&it.name()))
@@ -217,9 +212,7 @@ async fn alerts_and_panels_are_about_series_that_the_program_has() {
     let hub = Hub::of(rules).await;
     let gates = "--feature-gates=ClusterProfileDirectAccessProvider=true";
     let addons = Addons::start(&hub, &[gates]).await;
-    let objects = [ocm::namespace("team"), ocm::cluster_set("team"), ocm::bound("team", "team")];
-    world::create(&hub.ocm, objects).await;
-    ocm::ManagedCluster::named("one").in_set("team").create(&hub.ocm).await.unwrap();
+    world::grant(&hub.ocm, "team", &["one"]).await;
     let token = token("one", "app");
     token.create(&hub.ocm).await.unwrap();
     copied(&hub.ocm, "team", &token).await;

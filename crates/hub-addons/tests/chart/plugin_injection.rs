@@ -9,6 +9,7 @@ use local_hub::ocm::{self, Object};
 use serde_json::{Value, json};
 
 use crate::support::chart::{Attempt, helm, install, install_arguments, judged, repository, run};
+use crate::support::command::succeeded;
 use crate::support::world;
 use crate::support::{Hub, SOON};
 
@@ -166,9 +167,9 @@ async fn the_component_adds_the_plugin_to_the_workloads_that_ask_for_it() {
     let example =
         guide.split("```yaml\n").find(|block| block.contains("kind: Kustomization")).unwrap();
     fs::write(directory.join("kustomization.yaml"), example.split("```").next().unwrap()).unwrap();
-    let output = hub.kubectl(&["kustomize", directory.to_str().unwrap()]).await.unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let shown: Vec<Value> = serde_saphyr::from_slice_multiple(&output.stdout).unwrap();
+    let kustomize = ["kustomize", directory.to_str().unwrap()];
+    let shown = succeeded(hub.kubectl(&kustomize).await.unwrap());
+    let shown: Vec<Value> = serde_saphyr::from_multiple(&shown).unwrap();
     let of = |name: &str| shown.iter().find(|object| object["metadata"]["name"] == name).unwrap();
     for object in &objects[..3] {
         let name = object["metadata"]["name"].as_str().unwrap();

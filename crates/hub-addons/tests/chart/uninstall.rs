@@ -9,8 +9,8 @@ use local_hub::ocm::{self, Object};
 use serde_json::json;
 
 use crate::consumers::declare;
-use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run};
-use crate::support::command::{Ended, hub_addons};
+use crate::support::chart::{NAMESPACE, RELEASE, helm, install, run, run_container};
+use crate::support::command::Ended;
 use crate::support::world::{self, get};
 use crate::support::{Hub, SOON};
 
@@ -28,10 +28,7 @@ pub async fn uninstall(hub: &Hub, more: &[&str]) -> (Ended, Ended) {
         .await;
         let pod = job.spec.unwrap().template.spec.unwrap();
         assert_eq!(pod.service_account_name.as_deref(), Some(HOOK));
-        let account = hub.service_account(NAMESPACE, HOOK).await.unwrap();
-        let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
-        let arguments = pod.containers[0].args.iter().flatten().map(String::as_str);
-        let ended = hub_addons(&arguments.chain([&*kubeconfig]).collect::<Vec<_>>(), &[]).await;
+        let ended = run_container(hub, &pod, &pod.containers[0]).await;
         let now = "2026-11-23T00:00:00Z";
         let condition = |name: &str| json!({ "type": name, "status": "True", "lastTransitionTime": now, "reason": "It" });
         let status = if ended.code == Some(0) {

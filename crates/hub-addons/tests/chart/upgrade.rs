@@ -2,14 +2,14 @@
 //!
 //! `released` holds that package; a release replaces it (`hack/release.sh`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use futures::future::join_all;
-use local_hub::ocm::{self, ManagedCluster};
+use local_hub::ocm;
 use serde_json::{Value, json};
 
 use crate::support::chart::{
-    NAMESPACE, REGISTRY, RELEASE, chart, helm, helm3, run, start_all, start_with,
+    NAMESPACE, RELEASE, chart, helm, helm3, run, start_all, start_with, upgrade_arguments,
 };
 use crate::support::command::Ended;
 use crate::support::credentials::{copied, copy, profile, token};
@@ -28,32 +28,22 @@ fn released() -> PathBuf {
     package.clone()
 }
 
-async fn helm_does(
-    program: &std::path::Path,
-    hub: &Hub,
-    chart: &std::path::Path,
-    arguments: &[&str],
-) -> Ended {
-    let chart = chart.display().to_string();
-    let namespace = format!("--namespace={NAMESPACE}");
-    let fixed =
-        ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
-    run(program, Some(&hub.hub), &[&fixed, arguments].concat()).await
+async fn helm_does(program: &Path, hub: &Hub, chart: &Path, more: &[&str]) -> Ended {
+    let arguments = upgrade_arguments(chart).into_iter();
+    let arguments: Vec<_> = arguments.chain(more.iter().map(ToString::to_string)).collect();
+    run(program, Some(&hub.hub), &arguments).await
 }
 
 #[tokio::test]
 async fn an_upgrade_from_the_last_package_takes_nothing_away() {
     for program in [helm(), helm3()] {
         let hub = Hub::plain().await;
-        let objects = [ocm::namespace(HOME), ocm::namespace("team"), ocm::cluster_set("s")];
-        world::create(&hub.ocm, objects).await;
-        world::create(&hub.ocm, [ocm::bound("team", "s")]).await;
-        ManagedCluster::named("c1").in_set("s").create(&hub.ocm).await.unwrap();
+        world::ensure_namespace(&hub.ocm, HOME).await;
+        world::grant(&hub.ocm, "team", &["c1"]).await;
         let app = token("c1", "app");
         app.create(&hub.ocm).await.unwrap();
         let set = ["--set=propagateLabels={region}", "--set=image.tag=0.0.9-dev.g1"];
-        let ended = helm_does(program, &hub, &released(), &set).await;
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        helm_does(program, &hub, &released(), &set).await.succeeded();
         // That package does not name the Leases of these programs, and has other flags for the roles of the syncer.
         let subject = format!("--credential-rights-subject={NAMESPACE}/{RELEASE}-credentials");
         let mut running = Vec::new();
@@ -82,9 +72,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         {
             let flags: Vec<_> =
                 ["--reset-then-reuse-values"].into_iter().chain(more.as_deref()).collect();
-            let ended = helm_does(program, &hub, &chart(), &flags).await;
-            assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-            let notes = ended.stdout;
+            let notes = helm_does(program, &hub, &chart(), &flags).await.succeeded();
             let image = format!("Image: registry.example.com/hub-addons:{tag}\n");
             assert!(notes.contains(&image), "{notes}");
             assert_eq!(notes.contains("WARNING: image.tag="), more.is_none(), "{notes}");
@@ -99,7 +87,7 @@ async fn an_upgrade_from_the_last_package_takes_nothing_away() {
         assert_eq!(versions().await, before.1);
         stop_all(running).await;
         let values = ["get", "values", RELEASE, "--namespace", NAMESPACE, "--output=json"];
-        let values = run(program, Some(&hub.hub), &values).await.stdout;
+        let values = run(program, Some(&hub.hub), &values).await.succeeded();
         let values: Value = serde_json::from_str(&values).unwrap();
         let image = json!({ "registry": "registry.example.com", "tag": new });
         assert_eq!(values, json!({ "image": image, "propagateLabels": ["region"] }));
@@ -111,8 +99,7 @@ async fn values_that_are_reused_without_new_ones_are_refused_with_the_flag_to_us
     let hub = Hub::plain().await;
     world::create(&hub.ocm, [ocm::namespace(HOME)]).await;
     for (program, flags) in [(helm(), &["--reset-values"][..]), (helm3(), &[])] {
-        let ended = helm_does(program, &hub, &released(), flags).await;
-        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        helm_does(program, &hub, &released(), flags).await.succeeded();
         let ended = helm_does(program, &hub, &chart(), &["--reuse-values"]).await;
         assert_ne!(ended.code, Some(0), "{}", ended.stdout);
         assert!(ended.stderr.contains("--reset-then-reuse-values in place of"), "{}", ended.stderr);

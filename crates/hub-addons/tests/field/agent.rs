@@ -41,17 +41,8 @@ impl Field {
         let addons = Addons::start(&hub, &[GATES]).await;
         let at_cluster = cluster.client_as("ocm").await.unwrap();
         create(&at_cluster, [ocm::namespace(agent::NAMESPACE)]).await;
-        create(
-            &hub.ocm,
-            [
-                ocm::namespace(CLUSTER),
-                ocm::namespace(TEAM),
-                ocm::cluster_set(TEAM),
-                ocm::ManagedCluster::named(CLUSTER).in_set(TEAM).into(),
-                ocm::bound(TEAM, TEAM),
-            ],
-        )
-        .await;
+        create(&hub.ocm, [ocm::namespace(CLUSTER)]).await;
+        world::grant(&hub.ocm, TEAM, &[CLUSTER]).await;
         Self { _addons: addons, hub, cluster, at_cluster, _alone: alone }
     }
 

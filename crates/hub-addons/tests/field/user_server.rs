@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use super::own_identity::raw::Raw;
 use super::own_identity::{ACCOUNT, AUDIENCE, HOUR, permissions, start};
+use crate::support::command::succeeded;
 use crate::support::field::{free_port, program, run};
 use crate::support::{Hub, SOON, world};
 
@@ -182,8 +183,8 @@ async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_min
         [(); 3].map(|()| rules.next().unwrap_or_default())
     });
     hub.grant_service_account(HOME, "user-server", vec![reviews]).await.unwrap();
-    let removed = hub.kubectl(&["delete", "clusterrolebinding", &stage.permission]).await.unwrap();
-    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+    let remove = ["delete", "clusterrolebinding", &stage.permission];
+    succeeded(hub.kubectl(&remove).await.unwrap());
     // Ends the open watches.
     hub.stop_api_server().await.unwrap();
     hub.start_api_server().await.unwrap();

@@ -3,24 +3,16 @@
 use std::time::Duration;
 
 use kube::config::Kubeconfig;
-use local_hub::ocm::{self, ManagedCluster};
-use local_hub::{Relay, eventually};
+use local_hub::{Relay, eventually, ocm};
 
 use crate::support::shown::{names, sees};
-use crate::support::world::{create, delete};
+use crate::support::world::{delete, grant};
 use crate::support::{Addons, Hub, PROJECTOR, USER};
-
-async fn hub() -> Hub {
-    let hub = Hub::for_projector().await;
-    let objects = [ocm::namespace("red"), ocm::cluster_set("red"), ocm::bound("red", "red")];
-    create(&hub.ocm, objects).await;
-    ManagedCluster::named("red-1").in_set("red").create(&hub.ocm).await.unwrap();
-    hub
-}
 
 #[tokio::test]
 async fn a_grant_that_ends_while_the_api_server_is_frozen_is_withdrawn_by_a_leader_that_stays() {
-    let hub = hub().await;
+    let hub = Hub::for_projector().await;
+    grant(&hub.ocm, "red", &["red-1"]).await;
     let path = hub.directory().join("relay.kubeconfig");
     let mut config = Kubeconfig::read_from(hub.kubeconfig_for(USER).unwrap()).unwrap();
     let server = config.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();

@@ -4,29 +4,15 @@ use local_hub::ocm::{self, ManagedCluster};
 
 use crate::support::credentials::{copied, label, token, withdrawn};
 use crate::support::shown::{profile, sees};
-use crate::support::world::{create, delete};
+use crate::support::world::{delete, grant};
 use crate::support::{Addons, Hub, rights};
 
 const PROFILES_AND_COPIES: &str = "--feature-gates=ClusterProfileAccessProvider=false";
 /// An API server that is away for longer than a lease ends the leader, which another test covers.
 const ALONE: &str = "--leader-elect=false";
 
-async fn hub() -> Hub {
-    let mut rules = rights::projector();
-    rules.extend(rights::syncer());
-    Hub::of(rules).await
-}
-
 fn in_red(name: &str) -> ManagedCluster {
     ManagedCluster::named(name).in_set("red")
-}
-
-async fn team_red(hub: &Hub, clusters: &[&str]) {
-    create(&hub.ocm, [ocm::namespace("red"), ocm::cluster_set("red"), ocm::bound("red", "red")])
-        .await;
-    for cluster in clusters {
-        in_red(cluster).version("v1.30.0").create(&hub.ocm).await.unwrap();
-    }
 }
 
 async fn shows_version(hub: &Hub, cluster: &str, version: &str) {
@@ -37,9 +23,10 @@ async fn shows_version(hub: &Hub, cluster: &str, version: &str) {
 
 #[tokio::test]
 async fn a_hub_that_is_restored_to_an_older_state_is_followed_without_a_restart() {
-    let hub = hub().await;
+    let hub = Hub::of([rights::projector(), rights::syncer()].concat()).await;
     let addons = Addons::start(&hub, &[PROFILES_AND_COPIES, ALONE]).await;
-    team_red(&hub, &["red-1", "red-2", "red-3"]).await;
+    grant(&hub.ocm, "red", &["red-1", "red-2", "red-3"]).await;
+    in_red("red-1").version("v1.30.0").update(&hub.ocm).await.unwrap();
     let (stays, revoked, ended) =
         (token("red-1", "app"), token("red-2", "app"), token("red-3", "app"));
     for token in [&stays, &revoked, &ended] {

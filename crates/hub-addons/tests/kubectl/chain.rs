@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::json::is_documented;
 use super::plugin::{kubectl, run};
 use crate::support::chain::{CLUSTERS, LOST, in_one_process, lists};
+use crate::support::command::succeeded;
 use crate::support::plugin::cp_creds;
 use crate::support::{SOON, chart, world};
 
@@ -35,9 +36,8 @@ async fn where_an_application_reaches_its_clusters_everything_is_in_order() {
         assert!(marks.contains(&(step, "ok")), "{step}: {marks:?}");
     }
     assert_eq!(ended.code, Some(0));
-    let ended = run(&kubectl, &["explain", "explained"]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert_eq!(ended.stdout, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
+    let explained = run(&kubectl, &["explain", "explained"]).await.succeeded();
+    assert_eq!(explained, "2 clusters in 1 namespace: 2 in order, 0 with problems\n");
 
     let ended = run(&kubectl, &["list", "--namespace=explained", "--output=json"]).await;
     is_documented("JSON of list", &ended.json());
@@ -59,11 +59,10 @@ async fn the_kubeconfig_that_is_printed_reaches_the_cluster_and_holds_no_secret(
     let creds = format!("--plugin={}", cp_creds().display());
     let of_application = format!("--hub-kubeconfig={}", application.access.kubeconfig().display());
     let arguments = ["kubeconfig", "configured", "one", &account, &creds, &of_application];
-    let ended = run(&plugin, &arguments).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(!ended.stdout.contains("token:") && !ended.stdout.contains("eyJ"), "{}", ended.stdout);
+    let printed = run(&plugin, &arguments).await.succeeded();
+    assert!(!printed.contains("token:") && !printed.contains("eyJ"), "{printed}");
     let file = hub.directory().join("printed.kubeconfig");
-    std::fs::write(&file, &ended.stdout).unwrap();
+    std::fs::write(&file, printed).unwrap();
     let application_kubectl = hub.kubectl_with(&file).unwrap();
     lists(&application_kubectl, "one").await;
     // Every cluster has a context.
@@ -96,12 +95,10 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     let only = "--show-only=templates/rbac-viewer.yaml";
     let arguments =
         ["template", "it", &chart, chart::REGISTRY, "--set=rbac.viewer.create=true", only];
-    let rendered = chart::run(chart::helm(), None, &arguments).await;
-    assert_eq!(rendered.code, Some(0), "{}", rendered.stderr);
+    let rendered = chart::run(chart::helm(), None, &arguments).await.succeeded();
     let file = hub.directory().join("viewer.yaml");
-    std::fs::write(&file, rendered.stdout).unwrap();
-    let applied = hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap();
-    assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+    std::fs::write(&file, rendered).unwrap();
+    succeeded(hub.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await.unwrap());
     let consumer = world::subject("User", "consumer");
     let role = ("ClusterRole", "it-hub-addons-viewer");
     let of_release = world::account("default", "it-hub-addons-profiles");
@@ -127,8 +124,7 @@ async fn the_charts_viewer_sees_everything_but_secrets_and_gets_the_same_answer(
     for verb in ["get", "list"] {
         assert!(requests.count(|it| it.resource == "deployments" && it.verb == verb) > 0, "{verb}");
     }
-    let ended = run(&viewer, &["explain", "viewed/one"]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    run(&viewer, &["explain", "viewed/one"]).await.succeeded();
     let ended = run(&viewer, &["list", "viewed"]).await;
     let row: Vec<_> = ended.stdout.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[7], "?", "copies are Secrets: {ended:?}");

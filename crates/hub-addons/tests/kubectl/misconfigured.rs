@@ -11,42 +11,24 @@ use crate::support::{Hub, world};
 /// A hub without controllers, where `team` is granted `berlin`.
 async fn hub() -> Hub {
     let hub = Hub::plain().await;
-    let objects = [
-        ocm::namespace("team"),
-        ocm::namespace("empty"),
-        ocm::namespace("berlin"),
-        ocm::cluster_set("prod"),
-        ocm::bound("team", "prod"),
-        ocm::ManagedCluster::named("berlin").in_set("prod").into(),
-    ];
-    world::create(&hub.ocm, objects).await;
+    world::grant(&hub.ocm, "team", &["berlin"]).await;
+    ocm::namespace("berlin").create(&hub.ocm).await.unwrap();
     hub
 }
 
 /// A Deployment with a label of the release.
 fn deployment(namespace: &str, name: &str, arguments: &[&str], variables: &Value) -> ocm::Object {
-    let labels = json!({ "app.kubernetes.io/name": "hub-addons", "app.kubernetes.io/part-of": "hub-addons" });
-    let template = json!({
-        "metadata": { "labels": labels },
-        "spec": { "containers": [{ "name": "main", "image": "main", "args": arguments, "env": variables }] },
-    });
-    ocm::Object::new(("apps", "v1", "Deployment"), "deployments", Some(namespace), name)
+    let container = json!({ "name": "main", "image": "main", "args": arguments, "env": variables });
+    world::workload("Deployment", namespace, name, &container)
         .label("app.kubernetes.io/name", "hub-addons")
         .label("app.kubernetes.io/part-of", "hub-addons")
-        .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
 }
 
 /// What shows the namespace of a release: tenants cannot create it.
 fn binding(namespace: &str) -> ocm::Object {
-    let role =
-        json!({ "kind": "ClusterRole", "name": "view", "apiGroup": "rbac.authorization.k8s.io" });
-    let subject =
-        json!({ "kind": "ServiceAccount", "namespace": namespace, "name": "hub-addons-profiles" });
-    let gvk = ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding");
-    ocm::Object::new(gvk, "clusterrolebindings", None, &format!("hub-addons-{namespace}"))
+    let (name, role) = (format!("hub-addons-{namespace}"), ("ClusterRole", "view"));
+    world::binding(None, &name, role, world::account(namespace, "hub-addons-profiles"))
         .label("app.kubernetes.io/part-of", "hub-addons")
-        .field("roleRef", role)
-        .field("subjects", json!([subject]))
 }
 
 #[tokio::test]
@@ -169,11 +151,10 @@ async fn with_permissions_in_one_namespace_the_rest_is_a_question_mark() {
         .await;
     // The output shows that the profile does not publish how to reach the cluster.
     assert!(marks.0 == Some(1) || marks.0 == Some(3), "{marks:?}");
-    let ended = run(&kubectl, &["list", "team"]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    let row: Vec<_> = ended.stdout.lines().nth(1).unwrap().split_whitespace().collect();
-    assert_eq!(row[..3], ["team", "berlin", "open-cluster-management"], "{ended:?}");
-    assert_eq!(row[7], "?", "whether there are credentials is not known: {ended:?}");
+    let listed = run(&kubectl, &["list", "team"]).await.succeeded();
+    let row: Vec<_> = listed.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..3], ["team", "berlin", "open-cluster-management"], "{listed}");
+    assert_eq!(row[7], "?", "whether there are credentials is not known: {listed}");
 }
 
 #[tokio::test]
@@ -195,8 +176,7 @@ async fn what_cannot_be_carried_out_ends_with_status_2_and_one_line() {
         assert!(ended.stderr.contains(text), "{arguments:?}: {ended:?}");
     }
     for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
-        let ended = run(&kubectl, &["completion", shell]).await;
-        assert_eq!(ended.code, Some(0), "{ended:?}");
-        assert!(ended.stdout.contains("explain") && ended.stdout.contains("kubeconfig"), "{shell}");
+        let completion = run(&kubectl, &["completion", shell]).await.succeeded();
+        assert!(completion.contains("explain") && completion.contains("kubeconfig"), "{shell}");
     }
 }

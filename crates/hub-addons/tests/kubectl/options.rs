@@ -11,20 +11,13 @@ use crate::support::{Hub, world};
 /// A hub where `team` is granted `berlin`, which has a profile with an access provider.
 async fn hub() -> Hub {
     let hub = Hub::plain().await;
-    let objects = [
-        ocm::namespace("team"),
-        ocm::namespace("berlin"),
-        ocm::cluster_set("prod"),
-        ocm::bound("team", "prod"),
-        ocm::ManagedCluster::named("berlin").in_set("prod").into(),
-        world::profile_of("open-cluster-management", "team", "berlin"),
-    ];
-    world::create(&hub.ocm, objects).await;
+    world::grant(&hub.ocm, "team", &["berlin"]).await;
     let provider = json!({
         "name": "open-cluster-management", "cluster": { "server": "https://proxy.addons.svc:9092/berlin" },
     });
-    let profile = world::profile_of("open-cluster-management", "team", "berlin");
-    world::merge_status(&hub.ocm, &profile, &json!({ "accessProviders": [provider] })).await;
+    let profile = world::profile_of("open-cluster-management", "team", "berlin")
+        .status("accessProviders", json!([provider]));
+    world::create(&hub.ocm, [ocm::namespace("berlin"), profile]).await;
     hub
 }
 

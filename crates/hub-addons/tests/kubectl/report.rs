@@ -1,6 +1,5 @@
 //! `report` in a browser.
 
-use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,31 +52,10 @@ async fn browser(page: &Path, flag: &str) -> String {
 /// The report of a hub, as a file and its content.
 async fn report(hub: &Hub) -> (PathBuf, String) {
     let kubectl = kubectl(hub, &hub.kubeconfig_for("admin").unwrap());
-    let ended = run(&kubectl, &["report", "--output", "html"]).await;
-    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let report = run(&kubectl, &["report", "--output", "html"]).await.succeeded();
     let page = hub.directory().join("report.html");
-    std::fs::write(&page, &ended.stdout).unwrap();
-    (page, ended.stdout)
-}
-
-#[tokio::test]
-async fn a_report_of_ten_thousand_cells_is_whole() {
-    if !has_browser().await {
-        return;
-    }
-    let hub = Hub::plain().await;
-    let fleet = ocm::Fleet::of(200, 50);
-    fleet.create(&hub.ocm).await.unwrap();
-    let (page, _) = report(&hub).await;
-    let shown = browser(&page, "--dump-dom").await;
-    let cells: BTreeSet<_> =
-        shown.split("<b>").filter_map(|rest| rest.split_once(": ")).map(|it| it.0).collect();
-    for cluster in &fleet.clusters {
-        for namespace in &fleet.namespaces {
-            assert!(cells.contains(&*format!("{namespace}/{cluster}")), "{namespace}/{cluster}");
-        }
-    }
-    assert!(shown.trim_end().ends_with("</html>"));
+    std::fs::write(&page, &report).unwrap();
+    (page, report)
 }
 
 /// Clicks on the first cell with a problem, and puts into the title whether its reason was shown before and after.

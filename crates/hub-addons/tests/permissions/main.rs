@@ -30,17 +30,8 @@ struct Permission {
     is_named: bool,
 }
 
-/// A request that RBAC has allowed.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Allowed {
-    role: String,
-    verb: String,
-    resource: String,
-    is_named: bool,
-}
-
 impl Permission {
-    fn is_used_by(&self, request: &Allowed) -> bool {
+    fn is_used_by(&self, request: &Self) -> bool {
         // The API server checks these beside another permission, and its log does not name them: when a role is bound or
         // changed, and when an object is created by server-side apply, which is the only way to create one by its name.
         let (verb, resource) = match self.verb.as_str() {
@@ -96,8 +87,8 @@ fn rendered(record: &str) -> BTreeSet<Permission> {
     permissions
 }
 
-/// Reads a line of an audit log; `None` if RBAC has not allowed the request.
-fn allowed(line: &str) -> Option<Allowed> {
+/// Reads a line of an audit log: by which permission RBAC has allowed the request; `None` if it has not.
+fn allowed(line: &str) -> Option<Permission> {
     let event: Value = serde_json::from_str(line).unwrap();
     // RBAC: allowed by ClusterRoleBinding "BINDING" of ClusterRole "ROLE" to ServiceAccount "NAME/NAMESPACE"
     let reason = event["annotations"]["authorization.k8s.io/reason"].as_str()?;
@@ -109,7 +100,7 @@ fn allowed(line: &str) -> Option<Allowed> {
     };
     let verb = event["verb"].as_str()?.to_owned();
     let resource = format!("{resource}.{}", object("apiGroup"));
-    Some(Allowed { role, verb, resource, is_named: !object("name").is_empty() })
+    Some(Permission { role, verb, resource, is_named: !object("name").is_empty() })
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::stage::Nodes;
 use crate::support::chart::{self, NAMESPACE};
+use crate::support::command::succeeded;
 use crate::support::credentials::{copied, token};
 use crate::support::examples::{CLUSTERS, directory, documents};
 use crate::support::pods::{IMAGE, image, plugin_image};
@@ -57,8 +58,7 @@ impl Example {
         }
         let grant = directory(EXAMPLE).join("grant.yaml").display().to_string();
         let kubectl = hub.kubectl_with(&hub.kubeconfig_for("admin").unwrap()).unwrap();
-        let applied = kubectl.run(&["apply", "--filename", &grant]).await.unwrap();
-        assert!(applied.status.success(), "{}", String::from_utf8_lossy(&applied.stderr));
+        succeeded(kubectl.run(&["apply", "--filename", &grant]).await.unwrap());
         let tokens = CLUSTERS.map(|cluster| token(cluster, MSA));
         for token in &tokens {
             token.create(&client).await.unwrap();
@@ -161,8 +161,7 @@ async fn install(hub: &Cluster) {
         // A certificate that every namespace has.
         &format!("accessProvider.static.ca=configmap/{APPLICATION}/kube-root-ca.crt/ca.crt"),
     ]);
-    let ended = chart::run(chart::helm(), Some(hub), &arguments).await;
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    chart::run(chart::helm(), Some(hub), &arguments).await.succeeded();
     let client = hub.client_as("admin").await.unwrap();
     let copies = CLUSTERS.map(|cluster| format!("{cluster}-{MSA}")).join(",");
     let may_get = rule(&format!("get secrets named {copies}"));

@@ -2,45 +2,47 @@
 //! v1alpha2 and writes nothing; an inventory is a namespace. Optional items are checked here, too.
 
 use crate::support::credentials::MANAGER;
-use crate::support::shared::{Stage, stage};
 use crate::support::shown::{condition, profile};
+use crate::support::{Hub, rights, world};
 use hub_api::cluster_profile::ProfileVersion;
 use hub_api::labels::{CLUSTER_MANAGER, MEMBER_ID};
 use kube::api::{Api, DynamicObject, ListParams};
-use local_hub::Flavour;
 use local_hub::ocm::{self, ManagedCluster};
+use local_hub::{Flavour, LocalHub};
 use serde_json::Value;
 
 /// The profiles of a namespace, as v1alpha2 shows them.
-async fn listed(stage: &Stage, namespace: &str) -> Vec<Value> {
+async fn listed(hub: &Hub, namespace: &str) -> Vec<Value> {
     let resource = ProfileVersion::V1alpha2.resource();
-    let api: Api<DynamicObject> = Api::namespaced_with(stage.ocm.clone(), namespace, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(hub.ocm.clone(), namespace, &resource);
     let list = api.list(&ListParams::default()).await.unwrap();
     list.into_iter().map(|profile| serde_json::to_value(profile).unwrap()).collect()
 }
 
 #[tokio::test]
 async fn an_inventory_passes_each_item_of_the_conformance_suite() {
-    let stage = stage(Flavour::V1alpha2).await;
+    let builder = LocalHub::builder().without_controller_manager().flavour(Flavour::V1alpha2);
+    let hub = Hub::start(builder, rights::projector()).await;
+    let _projector = hub.projector(&[]).await;
     let cluster = |name: &str| ManagedCluster::named(name).in_set("inventory");
     let registered =
         [cluster("first"), cluster("second"), cluster("third").label(MEMBER_ID, "member")];
-    stage.create([ocm::namespace("inventory"), ocm::namespace("another")]).await;
-    stage.create([ocm::cluster_set("inventory")]).await;
-    stage.create(registered.map(Into::into)).await;
-    let group = stage.ocm.list_api_group_resources("multicluster.x-k8s.io/v1alpha2").await.unwrap();
+    world::create(&hub.ocm, ["inventory", "another"].map(ocm::namespace)).await;
+    world::create(&hub.ocm, [ocm::cluster_set("inventory")]).await;
+    world::create(&hub.ocm, registered.map(Into::into)).await;
+    let group = hub.ocm.list_api_group_resources("multicluster.x-k8s.io/v1alpha2").await.unwrap();
     let resource =
         group.resources.iter().find(|resource| resource.name == "clusterprofiles").unwrap();
     assert!(resource.namespaced);
     assert_eq!(resource.categories.as_deref(), Some(&["multicluster".to_owned()][..]));
     // The same clusters in another namespace are another inventory, with the same IDs.
     for namespace in ["inventory", "another"] {
-        stage.create([ocm::bound(namespace, "inventory")]).await;
+        world::create(&hub.ocm, [ocm::bound(namespace, "inventory")]).await;
         for name in ["first", "second", "third"] {
             let has_status = |profile: &Value| profile["status"].is_object();
-            profile(&stage.ocm, (namespace, name), "has a status", has_status).await;
+            profile(&hub.ocm, (namespace, name), "has a status", has_status).await;
         }
-        let profiles = listed(&stage, namespace).await;
+        let profiles = listed(&hub, namespace).await;
         let all = |pointer: &str| {
             profiles
                 .iter()

@@ -6,6 +6,5 @@
 mod support;
 
 mod conformance;
-mod grants;
 mod ownership;
 mod versions;

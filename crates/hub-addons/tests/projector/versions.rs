@@ -1,10 +1,10 @@
 //! The version of ClusterProfile in use, on real hubs that serve one, the other or both.
 
-use crate::support::world::create;
+use crate::support::world::grant;
 use crate::support::{Hub, SOON, USER};
 use hub_api::cluster_profile::ProfileVersion;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use local_hub::ocm::{self, ManagedCluster};
+use local_hub::ocm::ManagedCluster;
 use local_hub::{Flavour, eventually};
 use serde_json::{Value, json};
 
@@ -46,9 +46,7 @@ async fn written_in(hub: &Hub, name: &str) -> Option<String> {
 #[tokio::test]
 async fn a_version_that_appears_or_disappears_is_picked_up_without_a_restart_or_a_write() {
     let hub = Hub::for_projector().await;
-    let bound = [ocm::namespace(TEAM), ocm::cluster_set(TEAM), ocm::bound(TEAM, TEAM)];
-    create(&hub.ocm, bound).await;
-    create(&hub.ocm, ["changes", "rests"].map(|name| cluster(name).into())).await;
+    grant(&hub.ocm, TEAM, &["changes", "rests"]).await;
     let projector = hub.projector(&[]).await;
     let v1alpha1 = ProfileVersion::V1alpha1;
     let rests =

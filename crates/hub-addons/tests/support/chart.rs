@@ -8,12 +8,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use local_hub::{Cluster, Requests, eventually, ocm};
 use serde_json::{Value, json};
 
-use super::command::Ended;
+use super::command::{Ended, hub_addons};
 use super::credentials::profile as profile_of;
 use super::world::profile_of as profile_by;
 use super::{Addons, Hub, SOON, proxy, world};
@@ -87,19 +88,21 @@ pub async fn install(hub: &Cluster, values: &[&str]) -> String {
 
 /// The same with another helm.
 pub async fn install_by(helm: &Path, hub: &Cluster, values: &[&str]) -> String {
-    let ended = run(helm, Some(hub), &install_arguments(values)).await;
-    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    ended.stdout
+    run(helm, Some(hub), &install_arguments(values)).await.succeeded()
 }
 
 /// Arguments to install or upgrade the chart.
 pub fn install_arguments(values: &[&str]) -> Vec<String> {
-    let chart = chart().display().to_string();
-    let namespace = format!("--namespace={NAMESPACE}");
-    let arguments =
-        ["upgrade", RELEASE, &chart, "--install", "--create-namespace", &namespace, REGISTRY];
     let values = values.iter().map(|value| format!("--set={value}"));
-    arguments.into_iter().map(str::to_owned).chain(values).collect()
+    upgrade_arguments(&chart()).into_iter().chain(values).collect()
+}
+
+/// The same for a package of the chart, with its default values.
+pub fn upgrade_arguments(chart: &Path) -> Vec<String> {
+    let (chart, namespace) = (chart.to_str().unwrap(), format!("--namespace={NAMESPACE}"));
+    ["upgrade", RELEASE, chart, "--install", "--create-namespace", &namespace, REGISTRY]
+        .map(str::to_owned)
+        .into()
 }
 
 /// The text that the chart renders without a hub, as Argo CD does. Values are those of `helm --set`, or helm's arguments.
@@ -112,9 +115,7 @@ pub async fn rendered(release: &str, namespace: &str, values: &[&str]) -> String
     };
     let values = values.iter().map(argument);
     let arguments: Vec<_> = arguments.into_iter().map(str::to_owned).chain(values).collect();
-    let ended = run(helm(), None, &arguments).await;
-    assert_eq!(ended.code, Some(0), "{arguments:?}: {}", ended.stderr);
-    ended.stdout
+    run(helm(), None, &arguments).await.succeeded()
 }
 
 /// The objects of the release, rendered like that.
@@ -161,6 +162,15 @@ pub async fn start_with(hub: &Hub, component: &'static str, more: &[&str]) -> Ad
         .chain(more.iter().copied())
         .collect();
     Addons::launch_command(hub, component, command, account.kubeconfig(), &arguments).await
+}
+
+/// Runs a container of a Pod until it ends, as the ServiceAccount of the Pod.
+pub async fn run_container(hub: &Hub, pod: &PodSpec, container: &Container) -> Ended {
+    let account = pod.service_account_name.as_ref().unwrap();
+    let account = hub.service_account(NAMESPACE, account).await.unwrap();
+    let kubeconfig = format!("--kubeconfig={}", account.kubeconfig().display());
+    let arguments = container.args.iter().flatten().map(String::as_str);
+    hub_addons(&arguments.chain([&*kubeconfig]).collect::<Vec<_>>(), &[]).await
 }
 
 /// Starts all components that the chart has installed, and waits until they work.

@@ -18,6 +18,13 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// Expects success, and returns the output.
+    #[track_caller]
+    pub fn succeeded(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
+        self.stdout
+    }
+
     /// The output as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
@@ -40,6 +47,12 @@ impl From<Output> for Ended {
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));
         Self { code: output.status.code(), stdout, stderr }
     }
+}
+
+/// The output of a command, which must succeed.
+#[track_caller]
+pub fn succeeded(output: Output) -> String {
+    Ended::from(output).succeeded()
 }
 
 /// Runs `hub-addons` until it ends, with only these of its environment variables.

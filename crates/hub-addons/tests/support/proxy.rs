@@ -11,7 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use serde_json::{Value, json};
 
 use super::shown::{profile, profiles, provider};
-use super::{Addons, Hub, WHOLE_FLEET, rights, world};
+use super::{Addons, Hub, WHOLE_FLEET, credentials, rights, world};
 
 /// The name of our entry.
 pub const NAME: &str = "open-cluster-management";
@@ -79,10 +79,7 @@ pub fn serving(namespace: &str, certificates: &str) -> ocm::Object {
 
 /// A profile as another process's projector creates it, without irrelevant parts.
 pub fn projected(namespace: &str, cluster: &str) -> ocm::Object {
-    world::profile_of(NAME, namespace, cluster)
-        .label("x-k8s.io/cluster-manager", NAME)
-        .label("open-cluster-management.io/cluster-name", cluster)
-        .status("version", json!({ "kubernetes": "v1.36.3" }))
+    credentials::profile(namespace, cluster).status("version", json!({ "kubernetes": "v1.36.3" }))
 }
 
 /// A hub for the provisioner alone.

@@ -5,37 +5,17 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::Client;
-use local_hub::{Flavour, LocalHub, Requests, ocm};
+use local_hub::ocm;
 use serde_json::json;
 
 use super::shown::{profile, sees};
-use super::{Addons, Hub, USER, rights, world};
+use super::{Addons, Hub, world};
 
 /// The hub and the program of all tests of a file.
 pub struct Shared {
     pub hub: Hub,
     pub addons: Addons,
     barriers: AtomicUsize,
-}
-
-/// One test's view of a hub with the projector, with a client of its own.
-pub struct Stage {
-    pub shared: &'static Shared,
-    pub ocm: Client,
-}
-
-/// The hub of a flavour of the ClusterProfile CRD that the tests of a program share, with the projector at work.
-pub async fn stage(flavour: Flavour) -> Stage {
-    static SHARED: [OnceLock<Shared>; Flavour::ALL.len()] =
-        [const { OnceLock::new() }; Flavour::ALL.len()];
-    let (shared, ocm) = share(&SHARED[flavour as usize], move || async move {
-        let builder = LocalHub::builder().without_controller_manager().flavour(flavour);
-        let hub = Hub::start(builder, rights::projector()).await;
-        let addons = hub.projector(&[]).await;
-        (hub, addons)
-    })
-    .await;
-    Stage { shared, ocm }
 }
 
 /// The hub that the tests of a file share, which the first of them starts; and a client for this test.
@@ -78,47 +58,15 @@ impl Shared {
     }
 }
 
-impl Stage {
-    /// Creates objects in this order.
-    pub async fn create<const N: usize>(&self, objects: [ocm::Object; N]) {
-        world::create(&self.ocm, objects).await;
-    }
-
-    /// Waits until a namespace sees exactly these clusters.
-    pub async fn sees(&self, namespace: &str, clusters: &[&str]) {
-        sees(&self.ocm, namespace, clusters).await;
-    }
-
-    /// Waits until the projector has processed all earlier changes.
-    pub async fn caught_up(&self) {
-        caught_up(&self.ocm, &self.shared.next_barrier()).await;
-    }
-
-    /// The projector's requests in a namespace.
-    pub async fn asked_in(&self, namespace: &str) -> Requests {
-        let requests = self.shared.hub.audit().requests().await.unwrap();
-        requests
-            .of_user(USER)
-            .matching(|r| r.namespace == namespace && r.resource == "clusterprofiles")
-    }
-}
-
 /// Waits until a projector has processed all earlier changes: each of its four watches delivers events in order, and
 /// this makes a change in each, with names that are not used yet.
 pub async fn caught_up(client: &Client, name: &str) {
-    let cluster = ocm::ManagedCluster::named(name).in_set(name);
-    let objects = [
-        ocm::namespace(name),
-        ocm::cluster_set(name),
-        ocm::bound(name, name),
-        cluster.clone().into(),
-    ];
-    world::create(client, objects).await;
+    world::grant(client, name, &[name]).await;
     profile(client, (name, name), "has a status", |profile| profile["status"].is_object()).await;
     let shown = world::profile_of("open-cluster-management", name, name);
     world::merge(client, &shown, &json!({ "spec": { "displayName": "drift" } })).await;
     profile(client, (name, name), "is repaired", |profile| profile["spec"]["displayName"] == name)
         .await;
-    world::delete(client, &cluster.into()).await;
+    world::delete(client, &ocm::ManagedCluster::named(name).into()).await;
     sees(client, name, &[]).await;
 }

@@ -47,6 +47,15 @@ pub fn binding(
         .field("subjects", Value::from(vec![subject]))
 }
 
+/// A Deployment, or another workload of this kind, whose Pods have this container.
+pub fn workload(kind: &str, namespace: &str, name: &str, container: &Value) -> ocm::Object {
+    let labels = json!({ "app": name });
+    let template =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [container] } });
+    object(kind, Some(namespace), name)
+        .field("spec", json!({ "selector": { "matchLabels": labels }, "template": template }))
+}
+
 /// A user or a group as a subject.
 pub fn subject(kind: &str, name: &str) -> Value {
     json!({ "apiGroup": RBAC, "kind": kind, "name": name })
@@ -62,6 +71,14 @@ pub async fn create<const N: usize>(client: &Client, objects: [ocm::Object; N]) 
     for object in objects {
         object.create(client).await.unwrap();
     }
+}
+
+/// A namespace to which a set of its name is bound, with these clusters.
+pub async fn grant(client: &Client, namespace: &str, clusters: &[&str]) {
+    ensure_namespace(client, namespace).await;
+    create(client, [ocm::cluster_set(namespace), ocm::bound(namespace, namespace)]).await;
+    let clusters = clusters.iter().map(|name| ocm::ManagedCluster::named(name).in_set(namespace));
+    ocm::create_all(client, clusters).await.unwrap();
 }
 
 /// Installs a CRD that accepts everything: its group, version and kind, and its scope.
