@@ -423,7 +423,7 @@ impl<'a> Reading<'a> {
         let mut seen = BTreeSet::new();
         for secret in &copies.objects {
             let key = secret_key(secret);
-            hub.credentials.apply_copy(&key, ObservedCopy::read(&key, secret));
+            hub.credentials.apply_copy(&key, ObservedCopy::read(&key, Ok(secret)));
             seen.insert(key);
         }
         hub.credentials.listed_copies = copies.complete;
@@ -446,7 +446,7 @@ impl<'a> Reading<'a> {
                 }
                 let api = self.hub.api::<Secret>(&(), Some(namespace.as_str()));
                 if let Known::Present(secret) = get(&api, &place.name).await? {
-                    hub.credentials.apply_copy(&place, ObservedCopy::read(&place, &secret));
+                    hub.credentials.apply_copy(&place, ObservedCopy::read(&place, Ok(&secret)));
                 }
             }
         }

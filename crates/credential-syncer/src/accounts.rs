@@ -8,7 +8,7 @@ use std::time::Duration;
 use hub_api::managed_service_account::ManagedServiceAccount;
 use hub_api::names::AccountKey;
 use hub_core::action::Action;
-use hub_core::credential::account::{Account, Scope};
+use hub_core::credential::account::Account;
 use hub_core::credential::report::{Recipients, Report, conditions, report};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::version::{Uid, Version};
@@ -53,7 +53,7 @@ fn grace(state: &mut State, key: &AccountKey, report: &Report) -> Option<Duratio
     }
     // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about to
     // end.
-    let mut missing = state.tally.troubles(key).into_iter().flat_map(BTreeMap::values).flatten();
+    let mut missing = state.index.troubles(key).into_iter().flat_map(BTreeMap::values).flatten();
     let is_busy =
         report.is_missing && since < LONGEST_WORK && state.bulk_changes.is_high(&mut missing, now);
     is_busy.then_some(GRACE)
@@ -83,25 +83,23 @@ impl Objects for ConditionWriter {
 
     fn plan(&self, key: &AccountKey, read: Option<&Read>) -> Planned<Self> {
         self.store.change(|fleet, state| {
-            let State { index, tally, recipients, .. } = state;
+            let State { index, recipients, .. } = state;
             if !index.knows_accounts() {
                 return Planned::Unknown;
             }
-            let read = read.map(|read| read.object.as_deref().and_then(as_read));
+            self.store.metrics.set_unscoped(index.count_unscoped(key));
+            let read = read.map(|read| read.decode().map(Account::read));
             let account = match &read {
                 None => index.account(key),
                 Some(account) => account.as_ref(),
             };
             let Some(account) = account else {
                 recipients.remove(key);
-                self.store.metrics.set_unscoped(tally.set_scope(key, true));
                 return Planned::Write(Action::Nothing, PlannedReport::default());
             };
-            let is_scoped = account.scope != Scope::EveryGrantedNamespace;
-            self.store.metrics.set_unscoped(tally.set_scope(key, is_scoped));
             let recipients =
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
-            let report = report(index, key, tally.troubles(key), recipients);
+            let report = report(index, key, index.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
             let wanted = shown.map(|shown| {
                 let (reports_success, now) = (account.reports_success(), self.store.host.now());
@@ -154,9 +152,4 @@ impl Objects for ConditionWriter {
         findings.push(Finding::new(Reason::WriteRefused, error.to_string()));
         self.store.reporter.report(&Subject::Account(key.clone()), planned.uid.as_ref(), findings);
     }
-}
-
-/// Reads an account as its watch does.
-fn as_read(account: &str) -> Option<Account> {
-    Some(Account::read(Ok(serde_json::from_str::<ManagedServiceAccount>(account).ok()?)))
 }

@@ -16,7 +16,7 @@ use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::write::error::{Category, WriteError};
-use hub_runtime::write::execute::{Target, metadata};
+use hub_runtime::write::execute::Target;
 use hub_runtime::written::Left;
 
 use crate::store::{COPIES, Store};
@@ -69,7 +69,8 @@ impl Objects for CopyWriter {
     }
 
     fn plan(&self, key: &SecretKey, read: Option<&Read>) -> Planned<Self> {
-        let read = read.map(|read| read.object.as_deref().and_then(|secret| observe(key, secret)));
+        let read =
+            read.map(|read| read.decode().map(|secret| ObservedCopy::read(key, secret.as_ref())));
         let served_versions = self.store.served.versions();
         self.store.change(|fleet, state| {
             state.index.served_versions = served_versions;
@@ -175,14 +176,6 @@ impl Objects for CopyWriter {
         self.set_refused(key, Some(what));
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
         self.store.reporter.report(&subject, planned.uid.as_ref(), vec![finding]);
-    }
-}
-
-/// Decodes a Secret as its watch does.
-fn observe(key: &SecretKey, secret: &str) -> Option<ObservedCopy> {
-    match serde_json::from_str::<Secret>(secret) {
-        Ok(secret) => Some(ObservedCopy::read(key, &secret)),
-        Err(_) => Some(ObservedCopy::of_metadata(key, &metadata(secret)?)),
     }
 }
 

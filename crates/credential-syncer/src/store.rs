@@ -13,7 +13,6 @@ use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::credential::plan::{CopyPlan, is_cleared, priority};
 use hub_core::credential::report::Recipients;
 use hub_core::credential::source::TokenSource;
-use hub_core::credential::tally::Tally;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
@@ -65,7 +64,6 @@ pub(crate) struct Store {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) index: CredentialIndex,
-    pub(crate) tally: Tally,
     /// Where accounts opt in, as far as it is known since the account and the fleet have changed.
     pub(crate) recipients: BTreeMap<AccountKey, Recipients>,
     pub(crate) memory: Memory,
@@ -174,7 +172,7 @@ impl Store {
             } else if let Some(namespace) = backlog.namespaces.pop_first() {
                 let touched = Touched::Namespaces([namespace].into());
                 let (copies, accounts) = index.concerned(fleet, &touched);
-                backlog.copies.extend(copies.into_iter().chain(state.tally.concerned(&touched)));
+                backlog.copies.extend(copies);
                 backlog.accounts.extend(accounts);
                 self.reach_again();
             } else {
@@ -192,12 +190,12 @@ impl Store {
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let mut state = self.state.lock();
-        let State { index, tally, backlog, .. } = &mut *state;
+        let State { index, backlog, .. } = &mut *state;
         if let Touched::Namespaces(namespaces) = touched {
             backlog.namespaces.extend(namespaces.iter().cloned());
         } else {
             let (copies, accounts) = index.concerned(fleet, touched);
-            backlog.copies.extend(copies.into_iter().chain(tally.concerned(touched)));
+            backlog.copies.extend(copies);
             backlog.accounts.extend(accounts);
         }
         self.reach_again();
@@ -228,18 +226,17 @@ impl Store {
 
     /// Records what is planned for a key: metrics count it, and the accounts whose copies have changed report on it.
     pub(crate) fn planned(&self, state: &mut State, key: &SecretKey, plan: &CopyPlan) {
-        let expires = plan.synced().and_then(|account| state.index.expiry(account));
-        for change in state.tally.set(key, &plan.states, expires) {
+        for change in state.index.set_planned(key, &plan.states) {
             self.metrics.count(change.state, if change.begins { 1 } else { -1 });
             self.accounts.add(change.account);
         }
-        self.metrics.set_next_expiry(state.tally.next_expiry());
+        self.metrics.set_next_expiry(state.index.next_expiry());
     }
 
     /// Whether every copy of an account is as planned, or has a problem that lasts. What the account shows stays until then:
     /// a process that starts knows of no problem, and only the response to a write shows some.
     pub(crate) fn is_settled(&self, fleet: &Fleet, state: &State, account: &AccountKey) -> bool {
-        let State { index, tally, memory, backlog, .. } = state;
+        let State { index, memory, backlog, .. } = state;
         let is_queued = |key: &SecretKey| {
             backlog.everything
                 || backlog.namespaces.contains(&key.namespace)
@@ -249,7 +246,7 @@ impl Store {
                     && memory.unwatched(key).is_none()
         };
         let mut keys = index.keys_of(fleet, account).into_iter();
-        keys.all(|key| !is_queued(&key) || tally.has_lasting(account, &key.namespace))
+        keys.all(|key| !is_queued(&key) || index.tally.has_lasting(account, &key.namespace))
     }
 
     /// Records an account, and queues its report, and its copies if the change concerns them.

@@ -135,10 +135,7 @@ struct CopySink {
 impl Sink<Secret> for CopySink {
     fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
         let copy_key = secret_key(key);
-        let observed = match object {
-            Ok(secret) => ObservedCopy::read(&copy_key, &secret),
-            Err(unreadable) => ObservedCopy::of_metadata(&copy_key, &unreadable.metadata),
-        };
+        let observed = ObservedCopy::read(&copy_key, object.as_ref());
         self.store.apply_copy(copy_key, observed);
     }
 

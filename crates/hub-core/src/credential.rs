@@ -20,7 +20,7 @@ pub mod index;
 pub mod plan;
 pub mod reach;
 pub mod report;
-pub mod secret_map;
+mod secret_map;
 pub mod source;
 pub mod state;
 pub mod tally;

@@ -22,7 +22,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::controller::{Controller, FleetKind};
 use hub_runtime::host::{Host, Watches};
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Each, ObjectKey, Unreadable, Watch};
 
 /// The name of these watches in logs.
 const NAME: &str = "fleet";
@@ -57,14 +57,35 @@ impl FleetCache {
         }
         let watches = Watches::new(&self.0.host, NAME);
         if needs(FleetKind::Grants) {
-            watches.watch(Watch::all("managedclustersets"), Sets(self.clone()));
-            watches.watch(Watch::all("managedclustersetbindings"), Bindings(self.clone()));
+            let sets = Each {
+                store: self.clone(),
+                set: Self::set_cluster_set,
+                set_read: |this, is_read| this.set_read(Part::Sets, is_read),
+            };
+            watches.watch(Watch::all("managedclustersets"), sets);
+            let bindings = Each {
+                store: self.clone(),
+                set: Self::set_binding,
+                set_read: |this, is_read| this.set_read(Part::Bindings, is_read),
+            };
+            watches.watch(Watch::all("managedclustersetbindings"), bindings);
         }
         if needs(FleetKind::Clusters) {
-            watches.watch(Watch::all("managedclusters"), Clusters(self.clone()));
+            let clusters = Each {
+                store: self.clone(),
+                set: Self::set_cluster,
+                set_read: |this, is_read| this.set_read(Part::Clusters, is_read),
+            };
+            watches.watch(Watch::all("managedclusters"), clusters);
         }
         if needs(FleetKind::HubId) {
-            watches.watch(Watch::metadata("namespaces").named("kube-system"), HubId(self.clone()));
+            let hub = Each {
+                store: self.clone(),
+                set: Self::set_hub,
+                // The uid of a namespace never changes.
+                set_read: |_, _| {},
+            };
+            watches.watch(Watch::metadata("namespaces").named("kube-system"), hub);
         }
     }
 
@@ -98,103 +119,64 @@ impl FleetCache {
         }
     }
 
-    fn report(&self, subject: &Subject, uid: Option<&Uid>, findings: Vec<Finding>) {
-        self.0.host.reporter(NAME).report(subject, uid, findings);
+    /// Reports what was found about an object with this uid, or with `None` that it does not exist any more.
+    fn report(&self, subject: &Subject, found: Option<(Option<&Uid>, Vec<Finding>)>) {
+        let reporter = self.0.host.reporter(NAME);
+        match found {
+            Some((uid, findings)) => reporter.report(subject, uid, findings),
+            None => reporter.forget(subject),
+        }
     }
 
-    fn forget(&self, subject: &Subject) {
-        self.0.host.reporter(NAME).forget(subject);
-    }
-}
-
-struct Clusters(FleetCache);
-
-impl Sink<ManagedCluster> for Clusters {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedCluster, Unreadable>) {
+    fn set_cluster(&self, key: &ObjectKey, cluster: Option<Result<ManagedCluster, Unreadable>>) {
         let name = ClusterName::new(key.name.clone());
-        let cluster = ObservedCluster::read(object);
-        let subject = Subject::Cluster(name.clone());
-        let mut findings = project::cluster_findings(&name, &cluster);
-        findings.extend(
-            self.0.controllers().flat_map(|controller| controller.cluster_findings(&cluster)),
-        );
-        self.0.report(&subject, cluster.uid.as_ref(), findings);
-        self.0.change(|fleet| fleet.apply_cluster(name, cluster));
+        let cluster = cluster.map(ObservedCluster::read);
+        let found = cluster.as_ref().map(|cluster| {
+            let mut findings = project::cluster_findings(&name, cluster);
+            findings.extend(self.controllers().flat_map(|it| it.cluster_findings(cluster)));
+            (cluster.uid.as_ref(), findings)
+        });
+        self.report(&Subject::Cluster(name.clone()), found);
+        self.change(|fleet| match cluster {
+            Some(cluster) => fleet.apply_cluster(name, cluster),
+            None => fleet.delete_cluster(&name),
+        });
     }
 
-    fn delete(&mut self, key: &ObjectKey) {
-        let name = ClusterName::new(key.name.clone());
-        self.0.forget(&Subject::Cluster(name.clone()));
-        self.0.change(|fleet| fleet.delete_cluster(&name));
+    fn set_cluster_set(&self, key: &ObjectKey, set: Option<Result<ManagedClusterSet, Unreadable>>) {
+        let name = ClusterSetName::new(key.name.clone());
+        let set = set.map(ObservedClusterSet::read);
+        let found = set.as_ref().map(|set| (set.uid.as_ref(), set.findings()));
+        self.report(&Subject::ClusterSet(name.clone()), found);
+        self.change(|fleet| match set {
+            Some(set) => fleet.apply_set(name, set),
+            None => fleet.delete_set(&name),
+        });
     }
 
-    fn set_read(&mut self, is_read: bool) {
-        self.0.set_read(Part::Clusters, is_read);
+    fn set_binding(
+        &self,
+        key: &ObjectKey,
+        binding: Option<Result<ManagedClusterSetBinding, Unreadable>>,
+    ) {
+        let namespace = Namespace::new(key.namespace.clone());
+        let name = ClusterSetName::new(key.name.clone());
+        let binding = binding.map(ObservedBinding::read);
+        let found = binding.as_ref().map(|it| (it.uid.as_ref(), it.findings(&name)));
+        self.report(&Subject::Binding(namespace.clone(), name.clone()), found);
+        self.change(|fleet| match binding {
+            Some(binding) => fleet.apply_binding(namespace, name, binding),
+            None => fleet.delete_binding(&namespace, &name),
+        });
     }
-}
 
-struct HubId(FleetCache);
-
-impl Sink<PartialObjectMeta<NamespaceObject>> for HubId {
-    fn apply(
-        &mut self,
+    fn set_hub(
+        &self,
         _: &ObjectKey,
-        object: Result<PartialObjectMeta<NamespaceObject>, Unreadable>,
+        namespace: Option<Result<PartialObjectMeta<NamespaceObject>, Unreadable>>,
     ) {
         let id =
-            object.map_or_else(|unreadable| unreadable.metadata.uid, |object| object.metadata.uid);
-        self.0.change(|fleet| fleet.set_hub_id(id));
+            namespace.and_then(|it| it.map_or_else(|it| it.metadata.uid, |it| it.metadata.uid));
+        self.change(|fleet| fleet.set_hub_id(id));
     }
-
-    fn delete(&mut self, _: &ObjectKey) {
-        self.0.change(|fleet| fleet.set_hub_id(None));
-    }
-}
-
-struct Sets(FleetCache);
-
-impl Sink<ManagedClusterSet> for Sets {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSet, Unreadable>) {
-        let name = ClusterSetName::new(key.name.clone());
-        let set = ObservedClusterSet::read(object);
-        let subject = Subject::ClusterSet(name.clone());
-        self.0.report(&subject, set.uid.as_ref(), set.findings());
-        self.0.change(|fleet| fleet.apply_set(name, set));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        let name = ClusterSetName::new(key.name.clone());
-        self.0.forget(&Subject::ClusterSet(name.clone()));
-        self.0.change(|fleet| fleet.delete_set(&name));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.0.set_read(Part::Sets, is_read);
-    }
-}
-
-struct Bindings(FleetCache);
-
-impl Sink<ManagedClusterSetBinding> for Bindings {
-    fn apply(&mut self, key: &ObjectKey, object: Result<ManagedClusterSetBinding, Unreadable>) {
-        let (namespace, name) = binding_names(key);
-        let binding = ObservedBinding::read(object);
-        let subject = Subject::Binding(namespace.clone(), name.clone());
-        self.0.report(&subject, binding.uid.as_ref(), binding.findings(&name));
-        self.0.change(|fleet| fleet.apply_binding(namespace, name, binding));
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        let (namespace, name) = binding_names(key);
-        self.0.forget(&Subject::Binding(namespace.clone(), name.clone()));
-        self.0.change(|fleet| fleet.delete_binding(&namespace, &name));
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.0.set_read(Part::Bindings, is_read);
-    }
-}
-
-fn binding_names(key: &ObjectKey) -> (Namespace, ClusterSetName) {
-    (Namespace::new(key.namespace.clone()), ClusterSetName::new(key.name.clone()))
 }

@@ -33,9 +33,9 @@ use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::Outcome;
 use hub_runtime::queue::work::Work;
 use hub_runtime::reconciler::{Objects, Planned, Read};
-use hub_runtime::watch::{self, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Each, LARGE_PAGE, Unreadable, Watch};
 use hub_runtime::write::error::WriteError;
-use hub_runtime::write::execute::{Target, metadata};
+use hub_runtime::write::execute::Target;
 use hub_runtime::written::Left;
 
 /// The plural of the kind; also the name of this loop in metrics.
@@ -66,7 +66,7 @@ pub struct Profiles {
     reporter: Reporter,
     manager: ManagerName,
     served: ServedVersion,
-    owners: OnceLock<Vec<Weak<dyn Controller>>>,
+    controllers: OnceLock<Vec<Weak<dyn Controller>>>,
     cache: Mutex<ProfileCache>,
     member_ids: Mutex<MemberIds>,
     pace: Mutex<PropertyPace>,
@@ -85,7 +85,7 @@ impl Profiles {
             host,
             manager,
             served,
-            owners: OnceLock::new(),
+            controllers: OnceLock::new(),
             cache: Mutex::default(),
             member_ids: Mutex::default(),
             pace: Mutex::default(),
@@ -96,25 +96,25 @@ impl Profiles {
     /// Starts the watch, if any of these controllers owns a part of profiles or follows them. A second call changes
     /// nothing.
     pub(crate) fn watch(self: &Arc<Self>, controllers: &[Arc<dyn Controller>]) {
-        let owners = controllers.iter().filter(|controller| controller.owner().is_some());
-        let owners: Vec<_> = owners.map(Arc::downgrade).collect();
-        let followers = controllers.iter().filter(|controller| controller.follower().is_some());
-        let followers: Vec<_> = followers.map(Arc::downgrade).collect();
-        let cached = (!owners.is_empty()).then(|| Arc::clone(self));
-        if cached.is_some() {
+        let is_owned = controllers.iter().any(|controller| controller.owner().is_some());
+        let is_followed = controllers.iter().any(|controller| controller.follower().is_some());
+        if is_owned {
             self.host.metrics.declare_written(RESOURCE);
         }
-        if (cached.is_some() || !followers.is_empty()) && self.owners.set(owners).is_ok() {
+        let controllers = controllers.iter().map(Arc::downgrade).collect();
+        if (is_owned || is_followed) && self.controllers.set(controllers).is_ok() {
             let watches = Watches::new(&self.host, RESOURCE);
             let watch = Watch::<StoredProfile>::all(RESOURCE);
             // Followers alone need little of an object.
-            let watch = if cached.is_some() {
-                watch.with_managed_fields()
-            } else {
-                watch.paged(LARGE_PAGE)
-            };
+            let watch =
+                if is_owned { watch.with_managed_fields() } else { watch.paged(LARGE_PAGE) };
             self.served.watch(&watches);
-            watches.watch(watch.served_at(self.served.clone()), ProfileSink { cached, followers });
+            let sink = Each {
+                store: Arc::clone(self),
+                set: |this, key, profile| this.set(&ProfileKey::from(key), profile),
+                set_read: |this, is_read| this.set_read(is_read),
+            };
+            watches.watch(watch.served_at(self.served.clone()), sink);
         }
     }
 
@@ -154,16 +154,29 @@ impl Profiles {
     }
 
     /// Queues a profile that has changed or been deleted.
-    fn changed(&self, key: ProfileKey) {
-        let exists = self.exists(&key);
-        let priorities =
-            self.owners().filter_map(|controller| Some(controller.owner()?.priority(&key, exists)));
+    fn changed(&self, key: &ProfileKey) {
+        let exists = self.exists(key);
+        let priorities = self
+            .controllers()
+            .filter_map(|controller| Some(controller.owner()?.priority(key, exists)));
         let priority = priorities.min().unwrap_or(Priority::Update);
-        self.queue.add_with(key, priority);
+        self.queue.add_with(key.clone(), priority);
     }
 
-    fn owners(&self) -> impl Iterator<Item = Arc<dyn Controller>> {
-        self.owners.get().into_iter().flatten().filter_map(Weak::upgrade)
+    fn controllers(&self) -> impl Iterator<Item = Arc<dyn Controller>> {
+        self.controllers.get().into_iter().flatten().filter_map(Weak::upgrade)
+    }
+
+    /// Passes on what the watch shows to the followers.
+    fn follow(&self, pass_on: impl Fn(&dyn ProfileFollower)) {
+        for controller in self.controllers() {
+            controller.follower().into_iter().for_each(&pass_on);
+        }
+    }
+
+    /// Whether there are owners, who need the cache.
+    fn is_cached(&self) -> bool {
+        self.controllers().any(|controller| controller.owner().is_some())
     }
 
     /// How long to wait for another process that has created a profile and not yet written its status: two writers at
@@ -183,26 +196,57 @@ impl Profiles {
         PROJECTION_GRACE.checked_sub(since.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Stores a profile that the watch shows. Returns whether it differs from the cached one.
-    fn show(&self, key: &ProfileKey, observed: ObservedProfile) -> bool {
+    /// Records a profile as the watch shows it, or that it does not exist any more.
+    fn set(&self, key: &ProfileKey, profile: Option<Result<StoredProfile, Unreadable>>) {
+        let Some(profile) = profile else {
+            self.follow(|follower| follower.gone(key));
+            if self.is_cached() {
+                self.gone(key);
+            }
+            return;
+        };
+        let (metadata, spec) = match &profile {
+            Ok(profile) => (&profile.metadata, Some(&profile.spec)),
+            Err(unreadable) => (&*unreadable.metadata, unreadable.spec.as_ref()),
+        };
+        let manager = spec.and_then(|spec| spec["clusterManager"]["name"].as_str());
+        self.follow(|follower| follower.shown(key, metadata, manager));
+        if self.is_cached() {
+            self.show(key, observe(profile));
+        }
+    }
+
+    /// Stores a profile that the watch shows.
+    fn show(&self, key: &ProfileKey, observed: ObservedProfile) {
+        let member_id = observed.member_id().map(str::to_owned);
         let mut cache = self.cache();
         let is_news = cache.get(key).map(|known| &known.observed) != Some(&observed);
         self.queue.written.shown(key, &observed.version);
         if is_news {
             cache.put(key, observed);
         }
-        is_news
+        drop(cache);
+        if is_news {
+            self.changed(key);
+        }
+        self.carries(key, member_id.as_deref());
     }
 
     /// Records that a profile does not exist any more.
-    fn gone(&self, key: ProfileKey) {
-        if let Some(known) = self.cache().remove(&key) {
-            self.queue.written.ended(&key, &known.version.uid);
+    fn gone(&self, key: &ProfileKey) {
+        if let Some(known) = self.cache().remove(key) {
+            self.queue.written.ended(key, &known.version.uid);
         }
-        self.carries(&key, None);
-        self.pace.lock().forget(&key);
+        self.carries(key, None);
+        self.pace.lock().forget(key);
         self.reporter.forget(&Subject::Profile(key.clone()));
         self.changed(key);
+    }
+
+    /// Records whether profiles can be read.
+    fn set_read(&self, is_read: bool) {
+        self.follow(|follower| follower.set_read(is_read));
+        self.unread.store(!is_read, Ordering::Relaxed);
     }
 
     /// Records the member ID of a profile; if other profiles have the same ID, each of them has a finding.
@@ -262,10 +306,10 @@ impl Objects for Profiles {
     fn plan(&self, key: &ProfileKey, read: Option<&Read>) -> Planned<Self> {
         let observed = match read {
             None => self.cache().get(key).map(|known| known.observed.clone()),
-            Some(read) => read.object.as_deref().and_then(self::read),
+            Some(read) => read.decode().map(observe),
         };
         let desired: Vec<_> = self
-            .owners()
+            .controllers()
             .filter_map(|controller| Some(controller.owner()?.desired(key, observed.as_ref())))
             .collect();
         if let Some(wait) = self.wait_for_projection(key, observed.as_ref(), &desired) {
@@ -325,67 +369,12 @@ impl Objects for Profiles {
     }
 }
 
-/// Passes on what the watch shows: to the cache, if there are owners, and to the followers.
-struct ProfileSink {
-    cached: Option<Arc<Profiles>>,
-    followers: Vec<Weak<dyn Controller>>,
-}
-
-impl ProfileSink {
-    fn follow(&self, pass_on: impl Fn(&dyn ProfileFollower)) {
-        for controller in self.followers.iter().filter_map(Weak::upgrade) {
-            controller.follower().into_iter().for_each(&pass_on);
+/// What plans need of a profile.
+fn observe(profile: Result<StoredProfile, Unreadable>) -> ObservedProfile {
+    match profile {
+        Ok(profile) => ObservedProfile::of(&profile),
+        Err(Unreadable { metadata, spec, error }) => {
+            ObservedProfile::unreadable(&metadata, &spec.unwrap_or_default(), error)
         }
-    }
-}
-
-impl Sink<StoredProfile> for ProfileSink {
-    fn apply(&mut self, key: &ObjectKey, object: Result<StoredProfile, Unreadable>) {
-        let key = ProfileKey::from(key);
-        let (metadata, spec) = match &object {
-            Ok(profile) => (&profile.metadata, Some(&profile.spec)),
-            Err(unreadable) => (&*unreadable.metadata, unreadable.spec.as_ref()),
-        };
-        let manager = spec.and_then(|spec| spec["clusterManager"]["name"].as_str());
-        self.follow(|follower| follower.shown(&key, metadata, manager));
-        let Some(profiles) = &self.cached else { return };
-        let observed = match object {
-            Ok(profile) => ObservedProfile::of(&profile),
-            Err(Unreadable { metadata, spec, error }) => {
-                ObservedProfile::unreadable(&metadata, &spec.unwrap_or_default(), error)
-            }
-        };
-        let member_id = observed.member_id().map(str::to_owned);
-        if profiles.show(&key, observed) {
-            profiles.changed(key.clone());
-        }
-        profiles.carries(&key, member_id.as_deref());
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        let key = ProfileKey::from(key);
-        self.follow(|follower| follower.gone(&key));
-        if let Some(profiles) = &self.cached {
-            profiles.gone(key);
-        }
-    }
-
-    fn set_read(&mut self, is_read: bool) {
-        self.follow(|follower| follower.set_read(is_read));
-        if let Some(profiles) = &self.cached {
-            profiles.unread.store(!is_read, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Decodes a profile as its watch does.
-fn read(text: &str) -> Option<ObservedProfile> {
-    match watch::decode_with_managed_fields::<StoredProfile>(text.as_bytes()) {
-        Ok(profile) => Some(ObservedProfile::of(&profile)),
-        Err(error) => Some(ObservedProfile::unreadable(
-            &metadata(text)?,
-            &Value::default(),
-            error.to_string(),
-        )),
     }
 }

@@ -16,11 +16,14 @@ use std::time::Duration;
 
 use hub_core::action::Action;
 use hub_core::version::{Uid, Version};
+use kube::core::Resource;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::queue::Outcome;
 use crate::queue::work::Work;
+use crate::watch::{self, Unreadable};
 use crate::write::error::{Category, WriteError};
 use crate::write::execute::{Target, content, version};
 use crate::written::Left;
@@ -78,6 +81,14 @@ pub trait Objects: Send + Sync + 'static {
 pub struct Read {
     /// The object as JSON; `None` if there is none.
     pub object: Option<String>,
+}
+
+impl Read {
+    /// The object as its watch decodes it; `None` if there is none.
+    #[must_use]
+    pub fn decode<K: Resource + DeserializeOwned>(&self) -> Option<Result<K, Unreadable>> {
+        watch::decode(self.object.as_deref()?)
+    }
 }
 
 /// The next step for a key.

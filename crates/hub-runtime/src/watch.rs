@@ -324,14 +324,9 @@ pub fn is_newer(version: &str, than: &str) -> bool {
     }
 }
 
-/// Decodes an object as a watch [with `managedFields`](Watch::with_managed_fields) does.
-///
-/// # Errors
-///
-/// The text is not an object of this kind.
-pub fn decode_with_managed_fields<K>(text: &[u8]) -> Result<K, serde_json::Error>
-where
-    K: Resource + DeserializeOwned,
-{
-    decode::object(text, true)
+/// Decodes an object as a watch [with `managedFields`](Watch::with_managed_fields) does; `None` if it cannot be
+/// identified.
+pub(crate) fn decode<K: Resource + DeserializeOwned>(text: &str) -> Option<Result<K, Unreadable>> {
+    let (_, object) = decode::whole_with_managed_fields(text.as_bytes()).ok()?;
+    Some(object)
 }

@@ -6,7 +6,7 @@ use hub_api::cluster_profile::{ProfileVersion, ServedVersions};
 use hub_api::names::{AccountKey, LABEL_VALUE_MAX_LENGTH, SecretKey};
 use hub_api::secret::{Secret, SecretBytes, TYPE_OPAQUE};
 use hub_api::text::Text;
-use hub_api::{cluster_profile, labels};
+use hub_api::{Unreadable, cluster_profile, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -78,7 +78,11 @@ pub struct Record {
 
 impl ObservedCopy {
     #[must_use]
-    pub fn read(key: &SecretKey, secret: &Secret) -> Self {
+    pub fn read(key: &SecretKey, secret: Result<&Secret, &Unreadable>) -> Self {
+        let secret = match secret {
+            Ok(secret) => secret,
+            Err(unreadable) => return Self::of_metadata(key, &unreadable.metadata),
+        };
         let observed = Self::of_metadata(key, &secret.metadata);
         let is_opaque = secret.type_.as_deref().is_none_or(|type_| type_ == TYPE_OPAQUE);
         Self {
@@ -97,8 +101,7 @@ impl ObservedCopy {
     }
 
     /// What the metadata alone shows: the data counts as unknown.
-    #[must_use]
-    pub fn of_metadata(key: &SecretKey, metadata: &ObjectMeta) -> Self {
+    fn of_metadata(key: &SecretKey, metadata: &ObjectMeta) -> Self {
         let (labels, annotations) = (metadata.labels.as_ref(), metadata.annotations.as_ref());
         let label = labels::get(metadata, labels::SYNCED_FROM);
         // An agent's Secret is a source, whatever other labels it has.

@@ -11,11 +11,13 @@ use hub_api::text::Text;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::credential::account::{Account, accounts_of_copy, splits};
+use crate::credential::account::{Account, Scope, accounts_of_copy, splits};
 use crate::credential::copy::ObservedCopy;
 use crate::credential::reach::Reach;
 use crate::credential::secret_map::SecretMap;
 use crate::credential::source::{Credential, TokenSource};
+use crate::credential::state::State;
+use crate::credential::tally::{Change, Counted, Tally, Troubles};
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
 use crate::nested;
@@ -82,6 +84,8 @@ struct Slot {
     created: Option<CreatedCopy>,
     /// What the API server refuses to do there.
     refused: Option<Refused>,
+    /// What was planned last, as far as it is counted.
+    planned: Counted,
 }
 
 /// A Secret that this process created, or that is exactly as it creates one. Labels and managedFields do not prove
@@ -127,6 +131,7 @@ pub struct CredentialIndex {
     /// The accounts whose tokens may be copied, and their names.
     pub reach: Reach,
     copies: SecretMap<Box<Slot>>,
+    pub tally: Tally,
     /// The namespaces of which every copy is known.
     pub listed_copies: Listed<Namespace>,
     /// The namespaces with copies in which the permission for copies has ended.
@@ -239,7 +244,7 @@ impl CredentialIndex {
         !grant::is_bound(fleet, namespace) || self.settings.protected.protects(fleet, namespace)
     }
 
-    /// The keys in a namespace with a known Secret.
+    /// The keys in a namespace with a known Secret, or with a state: one without a Secret may no longer be wanted.
     pub(super) fn known_keys(&self, namespace: &Namespace) -> impl Iterator<Item = SecretKey> {
         let slots = self.copies.in_namespace(namespace);
         slots.map(|(name, _)| SecretKey { namespace: namespace.clone(), name: name.clone() })
@@ -252,9 +257,12 @@ impl CredentialIndex {
     }
 
     /// Whether any Secret with the name of copies of an account is known.
-    #[must_use]
-    pub fn has_copy_of(&self, account: &AccountKey) -> bool {
-        self.copies.namespaces_with(&account.copy_name()).next().is_some()
+    fn has_copy_of(&self, account: &AccountKey) -> bool {
+        let mut namespaces = self.copies.namespaces_with(&account.copy_name());
+        namespaces.any(|namespace| {
+            let key = account.copy_in(namespace);
+            self.copy(&key).is_some() || self.created(&key).is_some()
+        })
     }
 
     /// The namespaces with Secrets that have the keys of copies.
@@ -336,6 +344,40 @@ impl CredentialIndex {
 
     fn slot(&self, key: &SecretKey) -> Option<&Slot> {
         self.copies.get(key).map(Box::as_ref)
+    }
+
+    /// Records the states that are planned for a key; returns what has changed.
+    pub fn set_planned(&mut self, key: &SecretKey, states: &[(AccountKey, State)]) -> Vec<Change> {
+        let synced = states.iter().find(|(_, state)| *state == State::Synced);
+        let expires = synced.and_then(|(account, _)| self.expiry(account));
+        let states = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
+        let (now, nothing) = (Counted { states, expires }, Counted::default());
+        let before = self.copies.get(key).map_or(&nothing, |slot| &slot.planned);
+        if *before == now {
+            return Vec::new();
+        }
+        let changes = self.tally.count(&key.namespace, before, &now);
+        self.change_slot(key, |slot| slot.planned = now);
+        changes
+    }
+
+    /// Where an account has no copy that is up to date, although it may have to have one, as it was planned.
+    #[must_use]
+    pub fn troubles(&self, account: &AccountKey) -> Option<&Troubles> {
+        self.tally.troubles(account)
+    }
+
+    /// The earliest expiry of the token of a copy that exists, or is about to.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Timestamp> {
+        self.tally.next_expiry()
+    }
+
+    /// How many accounts name no namespaces although several receive their tokens; of this one, that may have changed.
+    pub fn count_unscoped(&mut self, key: &AccountKey) -> usize {
+        let account = self.account(key);
+        let is_scoped = account.is_none_or(|it| it.scope != Scope::EveryGrantedNamespace);
+        self.tally.set_scope(key, is_scoped)
     }
 
     /// Updates what is known about a key, and forgets the key if nothing is.

@@ -21,8 +21,6 @@ pub struct CopyPlan {
     pub action: CopyAction,
     /// The account whose token is in the Secret, or will be after the next write.
     pub holder: Option<AccountKey>,
-    /// Whether a Secret is not changed because it is not ours.
-    pub is_foreign: bool,
     /// Whether the next write removes a token that must not be there.
     pub is_removal: bool,
     /// The state of every account whose copy has this name.
@@ -31,29 +29,25 @@ pub struct CopyPlan {
 }
 
 impl CopyPlan {
-    /// The account whose copy exists, or is about to.
-    #[must_use]
-    pub fn synced(&self) -> Option<&AccountKey> {
-        self.states.iter().find(|(_, state)| *state == State::Synced).map(|(account, _)| account)
-    }
-
-    /// Records that a token remains where it must not be, since the API server refuses to delete it.
-    fn mark_undeletable(&mut self, account: &AccountKey, refused: Option<Refused>) {
-        let states = self
-            .states
-            .iter_mut()
-            .filter(|(key, _)| refused == Some(Refused::Delete) && key == account);
-        states.for_each(|(_, state)| *state = State::DeleteRefused);
-    }
-
-    /// Records that the copies of the namespace cannot be read, or not by a process that starts now since the permission
-    /// has ended: then the state of a copy is unknown.
-    fn mark_unpermitted(&mut self, claims: &[Claim<'_>]) {
-        // The states are those of the claims, in their order.
-        for ((_, state), claim) in self.states.iter_mut().zip(claims) {
-            if *state == State::Synced {
-                *state = claim.eligibility.without_copy(State::CopiesUnknown);
-            }
+    /// The finding on a Secret about an account in this state, if the Secret has the name of its copy and is another.
+    fn conflict(&self, account: &AccountKey, state: State) -> Option<Finding> {
+        let is_there = !self.is_removal && !matches!(self.action, CopyAction::Create(_));
+        match (state, &self.holder) {
+            (State::ForeignSecret, _) => Some(Finding::new(
+                Reason::ForeignSecret,
+                format!(
+                    "is not changed, since the credential syncer did not create it, but has the name of the copy \
+                     for ManagedServiceAccount {account}: delete it"
+                ),
+            )),
+            (State::NameTaken, Some(holder)) if is_there => Some(Finding::new(
+                Reason::CopyNameTaken,
+                format!(
+                    "contains the token of ManagedServiceAccount {holder}; the copy for {account} would have the same \
+                     name and is not created: rename one of the two"
+                ),
+            )),
+            _ => None,
         }
     }
 
@@ -107,34 +101,25 @@ struct Claim<'a> {
     eligibility: Eligibility<'a>,
 }
 
-/// The origin of an observed Secret.
-struct Origin {
-    /// The account whose token it contains, or should.
-    account: AccountKey,
-    /// Whether its uid is that of a Secret that this process created.
-    known: bool,
-}
-
-impl Origin {
-    /// Determines the origin, from the strongest evidence to the weakest. Without any, the Secret is not ours.
-    ///
-    /// 1. The uid of a Secret that this process created: it is ours, whatever its content.
-    /// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never
-    ///    gets a token (see [`ObservedCopy::must_be_replaced`]).
-    /// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
-    /// 4. It is exactly as OCM's syncer creates a copy, for a profile that exists. As with 2, a tenant who imitates this
-    ///    gains the deletion of its own Secret.
-    fn find(
-        index: &CredentialIndex,
-        copy_key: &SecretKey,
-        observed: &ObservedCopy,
-    ) -> Option<Self> {
-        if let Some(created) =
-            index.created(copy_key).filter(|created| created.uid == observed.version.uid)
-        {
-            return Some(Self { account: created.account.clone(), known: true });
+/// The account whose token an observed Secret contains, or should, and whether the uid is that of a Secret that this
+/// process created; from the strongest evidence to the weakest. Without any, the Secret is not ours.
+///
+/// 1. The uid of a Secret that this process created: it is ours, whatever its content.
+/// 2. Label, annotations, name and type agree: another writer created it as a copy. It may be deleted, and never gets a
+///    token (see [`ObservedCopy::must_be_replaced`]).
+/// 3. The data is that of a token whose copy has this name: another writer removed the label of a copy.
+/// 4. It is exactly as OCM's syncer creates a copy, for a profile that exists. As with 2, a tenant who imitates this
+///    gains the deletion of its own Secret.
+fn origin(
+    index: &CredentialIndex,
+    copy_key: &SecretKey,
+    observed: &ObservedCopy,
+) -> Option<(AccountKey, bool)> {
+    match index.created(copy_key) {
+        Some(created) if created.uid == observed.version.uid => {
+            Some((created.account.clone(), true))
         }
-        Some(Self { account: index.account_in(copy_key, observed)?, known: false })
+        _ => Some((index.account_in(copy_key, observed)?, false)),
     }
 }
 
@@ -150,12 +135,12 @@ pub fn plan(
     effort::count(|spent| spent.plans += 1);
     let namespace = &copy_key.namespace;
     let is_unknown = !index.listed_copies.has(namespace) || index.permissions_unread;
-    let origin = observed.and_then(|observed| Origin::find(index, copy_key, observed));
+    let origin = observed.and_then(|observed| origin(index, copy_key, observed));
     let unseen = index.created(copy_key).filter(|_| observed.is_none());
     let mut accounts: Vec<AccountKey> = index.accounts_named(&copy_key.name).collect();
     // An account that is gone, or does not opt in, must still be evaluated.
-    let holder =
-        origin.as_ref().map(|origin| &origin.account).or(unseen.map(|created| &created.account));
+    let holder = origin.as_ref().map(|(account, _)| account);
+    let holder = holder.or(unseen.map(|created| &created.account));
     let missing = holder.filter(|holder| !accounts.contains(holder)).cloned();
     accounts.extend(missing);
     accounts.sort_by_cached_key(|key| seniority(index, key));
@@ -166,20 +151,33 @@ pub fn plan(
             eligibility: eligibility(index, fleet, namespace, account),
         })
         .collect();
-    let refused = index.refused(copy_key);
-    let mut plan = match (observed, &origin) {
-        (None, _) => create(copy_key, &claims, unseen, refused),
-        (Some(_), None) => leave_alone(&claims),
-        (Some(observed), Some(origin)) => match claims
-            .iter()
-            .find(|it| *it.account == origin.account)
-        {
-            Some(holder) => Copy { observed, holder, known: origin.known }.plan(&claims, refused),
-            None => leave_alone(&claims),
-        },
+    let found = origin.as_ref().and_then(|(account, known)| {
+        Some((claims.iter().find(|claim| claim.account == account)?, *known))
+    });
+    let Draft { mut plan, own, others } = match (observed, found) {
+        (None, _) => create(copy_key, &claims, unseen),
+        (Some(observed), Some((holder, known))) => Copy { observed, holder, known }.plan(),
+        (Some(_), None) => {
+            Draft { plan: CopyPlan::default(), own: None, others: State::ForeignSecret }
+        }
     };
-    if is_unknown || !index.permits_copies(namespace) {
-        plan.mark_unpermitted(&claims);
+    let refused = index.refused(copy_key).filter(|_| plan.action != CopyAction::Nothing);
+    let is_readable = !is_unknown && index.permits_copies(namespace);
+    for Claim { account, eligibility } in claims {
+        let is_holder = plan.holder.as_ref() == Some(account);
+        let state = match own.filter(|_| is_holder) {
+            // The API server refuses to delete a token, so it remains where it must not be.
+            _ if is_holder && plan.is_removal && refused == Some(Refused::Delete) => {
+                State::DeleteRefused
+            }
+            Some(_) if refused == Some(Refused::Write) => State::WriteRefused,
+            // Nor could a process that starts now read it, since the permission has ended.
+            Some(State::Synced) if !is_readable => eligibility.without_copy(State::CopiesUnknown),
+            Some(own) => own,
+            None => eligibility.without_copy(others),
+        };
+        plan.findings.extend(plan.conflict(account, state));
+        plan.states.push((account.clone(), state));
     }
     // Before all copies of a namespace are known, only what must not be there is removed.
     if is_unknown && !plan.is_removal {
@@ -198,8 +196,8 @@ pub fn priority(index: &CredentialIndex, fleet: &Fleet, copy_key: &SecretKey) ->
         |key| matches!(eligibility(index, fleet, namespace, &key), Eligibility::Refused(_));
     let mut named = index.accounts_named(&copy_key.name);
     let is_removal = match (index.copy(copy_key), index.created(copy_key)) {
-        (Some(observed), _) => Origin::find(index, copy_key, observed).is_some_and(|origin| {
-            !eligibility(index, fleet, namespace, &origin.account).keeps(observed)
+        (Some(observed), _) => origin(index, copy_key, observed).is_some_and(|(account, _)| {
+            !eligibility(index, fleet, namespace, &account).keeps(observed)
         }),
         (None, _) if named.any(is_offered) => return Priority::Start,
         (None, Some(created)) => {
@@ -228,54 +226,39 @@ fn seniority(index: &CredentialIndex, key: &AccountKey) -> impl Ord + use<> {
     (created.is_none(), created, key.clone())
 }
 
-fn create(
-    copy_key: &SecretKey,
-    claims: &[Claim<'_>],
-    unseen: Option<&CreatedCopy>,
-    refused: Option<Refused>,
-) -> CopyPlan {
+/// A plan without states, and what these follow from.
+struct Draft {
+    plan: CopyPlan,
+    /// The state of the holder, if the Secret is its copy.
+    own: Option<State>,
+    /// The state of other accounts to which a copy is offered.
+    others: State,
+}
+
+fn create(copy_key: &SecretKey, claims: &[Claim<'_>], unseen: Option<&CreatedCopy>) -> Draft {
     let mut plan = CopyPlan::default();
-    let mut is_free = true;
-    for Claim { account, eligibility } in claims {
-        let state = match eligibility {
-            Eligibility::Offered(wanted) if is_free => {
-                plan.action = CopyAction::Create(Box::new(wanted.create(copy_key)));
-                plan.holder = Some((*account).clone());
-                if refused == Some(Refused::Write) { State::WriteRefused } else { State::Synced }
-            }
-            _ => eligibility.without_copy(State::NameTaken),
-        };
-        // An account whose token may become known takes precedence as well.
-        is_free &= !matches!(state, State::Synced | State::WriteRefused | State::TokenUnknown);
-        plan.states.push(((*account).clone(), state));
+    let mut own = None;
+    // An account whose token may become known takes precedence as well.
+    let first = claims.iter().find(|claim| {
+        matches!(
+            claim.eligibility,
+            Eligibility::Offered(_) | Eligibility::Kept(State::TokenUnknown)
+        )
+    });
+    if let Some(Claim { account, eligibility: Eligibility::Offered(wanted) }) = first {
+        plan.action = CopyAction::Create(Box::new(wanted.create(copy_key)));
+        plan.holder = Some((*account).clone());
+        own = Some(State::Synced);
     }
     // If a copy should exist, the create shows whether the last one is gone.
     let is_unwanted =
         claims.iter().all(|claim| matches!(claim.eligibility, Eligibility::Refused(_)));
     if let Some(created) = unseen.filter(|_| is_unwanted) {
         plan.action = CopyAction::DeleteByUid(created.uid.clone());
+        plan.holder = Some(created.account.clone());
         plan.is_removal = true;
-        plan.mark_undeletable(&created.account, refused);
     }
-    plan
-}
-
-fn leave_alone(claims: &[Claim<'_>]) -> CopyPlan {
-    let mut plan = CopyPlan { is_foreign: true, ..CopyPlan::default() };
-    for Claim { account, eligibility } in claims {
-        let state = eligibility.without_copy(State::ForeignSecret);
-        if state == State::ForeignSecret {
-            plan.findings.push(Finding::new(
-                Reason::ForeignSecret,
-                format!(
-                    "is not changed, since the credential syncer did not create it, but has the name of the copy \
-                     for ManagedServiceAccount {account}: delete it"
-                ),
-            ));
-        }
-        plan.states.push(((*account).clone(), state));
-    }
-    plan
+    Draft { plan, own, others: State::NameTaken }
 }
 
 /// A Secret of ours.
@@ -288,7 +271,7 @@ struct Copy<'a> {
 }
 
 impl Copy<'_> {
-    fn plan(&self, claims: &[Claim<'_>], refused: Option<Refused>) -> CopyPlan {
+    fn plan(&self) -> Draft {
         let observed = self.observed;
         let is_kept = self.holder.eligibility.keeps(observed);
         let mut plan = CopyPlan {
@@ -297,34 +280,6 @@ impl Copy<'_> {
             is_removal: !is_kept,
             ..CopyPlan::default()
         };
-        for Claim { account, eligibility } in claims {
-            let is_its = is_kept && *account == self.holder.account;
-            let state = match eligibility {
-                Eligibility::Offered(_) | Eligibility::Maintained(..) if observed.terminating => {
-                    State::Terminating
-                }
-                Eligibility::Offered(_) | Eligibility::Maintained(..) if is_its => {
-                    let is_refused =
-                        refused == Some(Refused::Write) && plan.action != CopyAction::Nothing;
-                    if is_refused { State::WriteRefused } else { self.state() }
-                }
-                _ => eligibility.without_copy(State::NameTaken),
-            };
-            if state == State::NameTaken && is_kept {
-                plan.findings.push(Finding::new(
-                    Reason::CopyNameTaken,
-                    format!(
-                        "contains the token of ManagedServiceAccount {}; the copy for {account} would have the same \
-                         name and is not created: rename one of the two",
-                        self.holder.account
-                    ),
-                ));
-            }
-            plan.states.push(((*account).clone(), state));
-        }
-        if !is_kept && plan.action != CopyAction::Nothing {
-            plan.mark_undeletable(self.holder.account, refused);
-        }
         if observed.terminating {
             let token = match plan.action {
                 CopyAction::Nothing if observed.holds_data && !is_kept => {
@@ -338,7 +293,9 @@ impl Copy<'_> {
             let message = format!("is being deleted, waits for a finalizer {token}");
             plan.findings.push(Finding::new(Reason::CopyTerminating, message));
         }
-        plan
+        let own = if is_kept { self.state() } else { None };
+        let others = if observed.terminating { State::Terminating } else { State::NameTaken };
+        Draft { plan, own, others }
     }
 
     /// The write that leads to a wanted copy.
@@ -382,15 +339,17 @@ impl Copy<'_> {
         }
     }
 
-    /// The state of a copy that is kept.
-    fn state(&self) -> State {
+    /// The state of a copy that is kept, if its token is known.
+    fn state(&self) -> Option<State> {
         match &self.holder.eligibility {
+            Eligibility::Kept(_) | Eligibility::Refused(_) => None,
+            _ if self.observed.terminating => Some(State::Terminating),
             Eligibility::Maintained(wanted, obstacle)
                 if self.observed.must_be_replaced(wanted, self.known) =>
             {
-                *obstacle
+                Some(*obstacle)
             }
-            _ => State::Synced,
+            Eligibility::Offered(_) | Eligibility::Maintained(..) => Some(State::Synced),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Values by the keys of Secrets, found by namespace and by name without visiting the others.
 
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
@@ -11,71 +10,48 @@ use crate::nested;
 
 /// A value for each of some Secrets.
 #[derive(Debug, Default)]
-pub struct SecretMap<T> {
+pub(super) struct SecretMap<T> {
     by_namespace: BTreeMap<Namespace, BTreeMap<Text, T>>,
     by_name: BTreeMap<Text, BTreeSet<Namespace>>,
 }
 
 impl<T> SecretMap<T> {
-    #[must_use]
-    pub fn get(&self, key: &SecretKey) -> Option<&T> {
+    pub(super) fn get(&self, key: &SecretKey) -> Option<&T> {
         self.by_namespace.get(&key.namespace)?.get(&key.name)
     }
 
     /// Changes the value of a key, which may be new, and returns whether to keep it.
-    pub fn change(&mut self, key: &SecretKey, change: impl FnOnce(&mut T) -> bool)
+    pub(super) fn change(&mut self, key: &SecretKey, change: impl FnOnce(&mut T) -> bool)
     where
         T: Default,
     {
-        let names = self.by_namespace.entry(key.namespace.clone()).or_default();
-        let is_kept = match names.entry(key.name.clone()) {
-            Entry::Occupied(mut known) => change(known.get_mut()),
-            Entry::Vacant(new) => {
-                let mut value = T::default();
-                if change(&mut value) {
-                    new.insert(value);
-                    let namespaces = self.by_name.entry(key.name.clone()).or_default();
-                    namespaces.insert(key.namespace.clone());
-                    return;
-                }
-                false
+        let known = nested::remove(&mut self.by_namespace, &key.namespace, &key.name);
+        let (is_known, mut value) = (known.is_some(), known.unwrap_or_default());
+        if change(&mut value) {
+            let names = self.by_namespace.entry(key.namespace.clone()).or_default();
+            names.insert(key.name.clone(), value);
+            if !is_known {
+                let namespaces = self.by_name.entry(key.name.clone()).or_default();
+                namespaces.insert(key.namespace.clone());
             }
-        };
-        if !is_kept {
-            self.remove(key);
+        } else if is_known {
+            nested::remove_value(&mut self.by_name, &key.name, &key.namespace);
         }
     }
 
-    /// Removes a key, and returns its value.
-    pub fn remove(&mut self, key: &SecretKey) -> Option<T> {
-        let removed = nested::remove(&mut self.by_namespace, &key.namespace, &key.name)?;
-        nested::remove_value(&mut self.by_name, &key.name, &key.namespace);
-        Some(removed)
-    }
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.by_namespace.values().map(BTreeMap::len).sum()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_namespace.is_empty()
-    }
-
     /// The namespaces, in order.
-    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.by_namespace.keys()
     }
 
     /// The values in a namespace, by name.
-    pub fn in_namespace(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &T)> {
+    pub(super) fn in_namespace(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &T)> {
         self.by_namespace.get(namespace).into_iter().flatten()
     }
 
     /// The names in a namespace that may be those of copies for a cluster. Some may be for another cluster whose name
     /// begins with this one's.
-    pub fn of_cluster_in<'a>(
+    pub(super) fn of_cluster_in<'a>(
         &'a self,
         namespace: &Namespace,
         cluster: &ClusterName,
@@ -89,7 +65,7 @@ impl<T> SecretMap<T> {
     }
 
     /// The keys that may be those of copies for a cluster, like [`Self::of_cluster_in`].
-    pub fn of_cluster<'a>(
+    pub(super) fn of_cluster<'a>(
         &'a self,
         cluster: &ClusterName,
     ) -> impl Iterator<Item = SecretKey> + use<'a, T> {
@@ -101,7 +77,7 @@ impl<T> SecretMap<T> {
     }
 
     /// The namespaces with a value of this name.
-    pub fn namespaces_with<'a>(
+    pub(super) fn namespaces_with<'a>(
         &'a self,
         name: &str,
     ) -> impl Iterator<Item = &'a Namespace> + use<'a, T> {

@@ -3,19 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::names::{AccountKey, Namespace, SecretKey};
-use hub_api::text::Text;
+use hub_api::names::{AccountKey, Namespace};
 use jiff::Timestamp;
 
-use crate::credential::secret_map::SecretMap;
 use crate::credential::state::State;
-use crate::fleet::Touched;
 use crate::nested;
 
 /// The states of all copies that are counted ([`State::is_counted`]).
 #[derive(Debug, Default)]
-pub struct Tally {
-    by_key: SecretMap<Counted>,
+pub(super) struct Tally {
     by_account: BTreeMap<AccountKey, OfAccount>,
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
@@ -23,10 +19,12 @@ pub struct Tally {
     unscoped: BTreeSet<AccountKey>,
 }
 
+/// What is counted of the copies with one name in a namespace.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Counted {
-    states: Box<[(AccountKey, State)]>,
-    expires: Option<Timestamp>,
+pub(super) struct Counted {
+    pub(super) states: Box<[(AccountKey, State)]>,
+    /// The expiry of the token there.
+    pub(super) expires: Option<Timestamp>,
 }
 
 #[derive(Debug, Default)]
@@ -47,53 +45,46 @@ pub struct Change {
 }
 
 impl Tally {
-    /// Records the states of the copies with one name in a namespace; returns what has changed.
-    pub fn set(
+    /// Counts what is planned in a namespace now in place of what was; returns what has changed.
+    pub(super) fn count(
         &mut self,
-        key: &SecretKey,
-        states: &[(AccountKey, State)],
-        expires: Option<Timestamp>,
+        namespace: &Namespace,
+        before: &Counted,
+        now: &Counted,
     ) -> Vec<Change> {
-        let states = states.iter().filter(|(_, state)| state.is_counted()).cloned().collect();
-        let now = Counted { states, expires };
-        let nothing = Counted::default();
-        let before = self.by_key.get(key).unwrap_or(&nothing);
-        if *before == now {
-            return Vec::new();
-        }
         let mut changes = Vec::new();
-        for (these, those, begins) in [(before, &now, false), (&now, before, true)] {
+        for (these, those, begins) in [(before, now, false), (now, before, true)] {
             for (account, state) in these.states.iter().filter(|it| !those.states.contains(it)) {
                 changes.push(Change { account: account.clone(), state: *state, begins });
             }
-        }
-        if let Some(expiry) = &before.expires {
-            count(&mut self.expiries, expiry, false);
-        }
-        if let Some(expiry) = &expires {
-            count(&mut self.expiries, expiry, true);
+            if let Some(expiry) = these.expires {
+                let count = self.expiries.entry(expiry).or_default();
+                *count = if begins { *count + 1 } else { count.saturating_sub(1) };
+                if *count == 0 {
+                    self.expiries.remove(&expiry);
+                }
+            }
         }
         for change in &changes {
-            self.count_for_account(key, change);
+            self.count_for_account(namespace, change);
         }
-        let is_kept = now != nothing;
-        self.by_key.change(key, |known| {
-            *known = now;
-            is_kept
-        });
         changes
     }
 
-    fn count_for_account(&mut self, key: &SecretKey, Change { account, state, begins }: &Change) {
+    fn count_for_account(
+        &mut self,
+        namespace: &Namespace,
+        Change { account, state, begins }: &Change,
+    ) {
         let counted = self.by_account.entry(account.clone()).or_default();
         match (*state, *begins) {
             (State::Synced, true) => counted.synced += 1,
             (State::Synced, false) => counted.synced = counted.synced.saturating_sub(1),
             (state, true) => {
-                counted.troubles.entry(state).or_default().insert(key.namespace.clone());
+                counted.troubles.entry(state).or_default().insert(namespace.clone());
             }
             (state, false) => {
-                nested::remove_value(&mut counted.troubles, &state, &key.namespace);
+                nested::remove_value(&mut counted.troubles, &state, namespace);
             }
         }
         if counted.synced == 0 && counted.troubles.is_empty() {
@@ -102,8 +93,7 @@ impl Tally {
     }
 
     /// Where an account has no copy that is up to date, although it may have to have one.
-    #[must_use]
-    pub fn troubles(&self, account: &AccountKey) -> Option<&Troubles> {
+    pub(super) fn troubles(&self, account: &AccountKey) -> Option<&Troubles> {
         self.by_account.get(account).map(|counted| &counted.troubles)
     }
 
@@ -118,7 +108,7 @@ impl Tally {
 
     /// Records whether an account names the namespaces that receive its token, or is gone. Returns how many accounts name
     /// none and have several copies.
-    pub fn set_scope(&mut self, account: &AccountKey, names_namespaces: bool) -> usize {
+    pub(super) fn set_scope(&mut self, account: &AccountKey, names_namespaces: bool) -> usize {
         let has_several = self.by_account.get(account).is_some_and(|counted| counted.synced > 1);
         if !names_namespaces && has_several {
             self.unscoped.insert(account.clone());
@@ -129,36 +119,8 @@ impl Tally {
     }
 
     /// The earliest expiry of the token of a copy.
-    #[must_use]
-    pub fn next_expiry(&self) -> Option<Timestamp> {
+    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         self.expiries.keys().next().copied()
-    }
-
-    /// The keys with a state that a change of the fleet affects: a key without a Secret that is no longer wanted is
-    /// known only here.
-    #[must_use]
-    pub fn concerned(&self, touched: &Touched) -> Vec<SecretKey> {
-        match touched {
-            Touched::Nothing | Touched::Report(_) => Vec::new(),
-            Touched::Cluster(cluster) => self.by_key.of_cluster(cluster).collect(),
-            Touched::Namespaces(namespaces) => {
-                let key = |namespace: &Namespace, name: &Text| SecretKey {
-                    namespace: namespace.clone(),
-                    name: name.clone(),
-                };
-                let names = |it| self.by_key.in_namespace(it).map(move |(name, _)| key(it, name));
-                namespaces.iter().flat_map(names).collect()
-            }
-        }
-    }
-}
-
-/// Counts one more, or one less. What is zero is not kept.
-fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, is_new: bool) {
-    let count = counts.entry(key.clone()).or_default();
-    *count = if is_new { *count + 1 } else { count.saturating_sub(1) };
-    if *count == 0 {
-        counts.remove(key);
     }
 }
 
@@ -166,16 +128,28 @@ fn count<K: Clone + Ord>(counts: &mut BTreeMap<K, usize>, key: &K, is_new: bool)
 mod tests {
     use super::*;
 
-    fn key(namespace: &str) -> SecretKey {
-        SecretKey { namespace: namespace.into(), name: "c-app".into() }
+    /// A tally, and what is planned in each namespace.
+    #[derive(Debug, Default)]
+    struct Planned(Tally, BTreeMap<Namespace, Counted>);
+
+    impl Planned {
+        fn set(
+            &mut self,
+            namespace: &str,
+            states: &[(AccountKey, State)],
+            expires: Option<i64>,
+        ) -> Vec<Change> {
+            let expires = expires.map(|second| Timestamp::from_second(second).unwrap());
+            let now = Counted { states: states.into(), expires };
+            let before = self.1.entry(namespace.into()).or_default();
+            let changes = self.0.count(&namespace.into(), before, &now);
+            *before = now;
+            changes
+        }
     }
 
     fn account(cluster: &str) -> AccountKey {
         AccountKey { cluster: cluster.into(), account: "app".into() }
-    }
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
     }
 
     /// The troubles of the account of `c`, with their namespaces.
@@ -186,22 +160,19 @@ mod tests {
 
     #[test]
     fn a_copy_counts_by_its_state_until_that_changes() {
-        let mut tally = Tally::default();
+        let mut planned = Planned::default();
         for namespace in ["reds", "blues"] {
-            tally.set(&key(namespace), &[(account("c"), State::NoToken)], None);
+            planned.set(namespace, &[(account("c"), State::NoToken)], None);
         }
-        assert_eq!(troubles(&tally), [(State::NoToken, vec!["blues", "reds"])]);
+        assert_eq!(troubles(&planned.0), [(State::NoToken, vec!["blues", "reds"])]);
         for _ in 0..2 {
-            tally.set(&key("blues"), &[(account("c"), State::Synced)], None);
-            assert_eq!(troubles(&tally), [(State::NoToken, vec!["reds"])]);
+            planned.set("blues", &[(account("c"), State::Synced)], None);
+            assert_eq!(troubles(&planned.0), [(State::NoToken, vec!["reds"])]);
         }
         for namespace in ["reds", "blues"] {
-            tally.set(&key(namespace), &[(account("c"), State::NotGranted)], None);
+            planned.set(namespace, &[], None);
         }
-        assert!(
-            tally.by_key.is_empty() && tally.by_account.is_empty(),
-            "nothing is kept: {tally:?}"
-        );
+        assert!(planned.0.by_account.is_empty(), "nothing is kept: {planned:?}");
     }
 
     #[test]
@@ -224,11 +195,11 @@ mod tests {
 
     #[test]
     fn a_change_is_what_begins_and_what_ends() {
-        let mut tally = Tally::default();
+        let mut planned = Planned::default();
         let mut set = |states: &[(&str, State)]| {
             let states: Vec<_> =
                 states.iter().map(|(cluster, state)| (account(cluster), *state)).collect();
-            let changes = tally.set(&key("team"), &states, None).into_iter();
+            let changes = planned.set("team", &states, None).into_iter();
             changes
                 .map(|it| format!("{}{}", if it.begins { "+" } else { "-" }, it.account.cluster))
                 .collect()
@@ -248,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_token_counts_as_unscoped_while_several_namespaces_receive_it_and_its_account_names_none() {
-        let mut tally = Tally::default();
+        let mut planned = Planned::default();
         let synced = [(account("c"), State::Synced)];
         for (namespace, states, named, unscoped) in [
             ("blues", &synced[..], false, 0),
@@ -258,15 +229,15 @@ mod tests {
             ("blues", &[], false, 0),
             ("reds", &[], false, 0),
         ] {
-            tally.set(&key(namespace), states, None);
-            assert_eq!(tally.set_scope(&account("c"), named), unscoped);
+            planned.set(namespace, states, None);
+            assert_eq!(planned.0.set_scope(&account("c"), named), unscoped);
         }
-        assert!(tally.by_account.is_empty());
+        assert!(planned.0.by_account.is_empty());
     }
 
     #[test]
     fn the_earliest_expiry_is_that_of_the_copies_that_exist() {
-        let mut tally = Tally::default();
+        let mut planned = Planned::default();
         let synced = [(account("c"), State::Synced)];
         for (namespace, states, expires, next) in [
             ("blues", &synced[..], Some(100), Some(100)),
@@ -278,26 +249,9 @@ mod tests {
             ("greens", &[], None, Some(300)),
             ("blues", &[], None, None),
         ] {
-            tally.set(&key(namespace), states, expires.map(at));
-            assert_eq!(tally.next_expiry(), next.map(at), "{namespace} {expires:?}");
-        }
-    }
-
-    #[test]
-    fn a_change_of_the_fleet_concerns_the_places_that_have_a_state() {
-        let mut tally = Tally::default();
-        tally.set(&key("blues"), &[(account("c"), State::NoProfile)], None);
-        let of_d = SecretKey { namespace: "reds".into(), name: "d-app".into() };
-        tally.set(&of_d, &[(account("d"), State::NoProfile)], None);
-        let namespaces = |name: &str| Touched::Namespaces([name.into()].into());
-        for (touched, concerned) in [
-            (Touched::Nothing, None),
-            (Touched::Cluster("c".into()), Some(key("blues"))),
-            (Touched::Cluster("other".into()), None),
-            (namespaces("reds"), Some(of_d)),
-            (namespaces("other"), None),
-        ] {
-            assert_eq!(tally.concerned(&touched), concerned.into_iter().collect::<Vec<_>>());
+            planned.set(namespace, states, expires);
+            let is = planned.0.next_expiry().map(Timestamp::as_second);
+            assert_eq!(is, next, "{namespace} {expires:?}");
         }
     }
 }

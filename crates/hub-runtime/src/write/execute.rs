@@ -7,7 +7,6 @@ use http::header::CONTENT_TYPE;
 use hub_core::action::Action;
 use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::{Uid, Version};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{
     DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams,
     Preconditions, Request as Requests,
@@ -203,16 +202,6 @@ pub fn content<C: Serialize, P: Serialize>(write: &Action<C, P>) -> u64 {
     let mut hasher = DefaultHasher::new();
     content.unwrap_or_default().hash(&mut hasher);
     hasher.finish()
-}
-
-/// The metadata of an object in JSON.
-#[must_use]
-pub fn metadata(object: &str) -> Option<ObjectMeta> {
-    #[derive(Deserialize)]
-    struct Object {
-        metadata: ObjectMeta,
-    }
-    Some(serde_json::from_str::<Object>(object).ok()?.metadata)
 }
 
 /// The version of an object in JSON.

@@ -302,11 +302,11 @@ fn a_write_that_the_api_server_refuses_is_a_state_of_its_own_and_is_planned_all_
 }
 
 #[test]
-fn a_plan_names_the_account_whose_copy_exists_or_is_about_to() {
+fn a_copy_that_is_about_to_exist_counts_as_one_that_does() {
     let mut world = World::of(scene());
-    assert_eq!(world.copy_plan().synced(), Some(&account_key("c1", "kueue")));
+    assert_eq!(world.copy_state(), Some(State::Synced));
     world.settle();
-    assert_eq!(world.copy_plan().synced(), Some(&account_key("c1", "kueue")));
+    assert_eq!(world.copy_state(), Some(State::Synced));
     world.leave(&binding("team", "prod"));
-    assert_eq!(world.copy_plan().synced(), None);
+    assert_eq!(world.copy_state(), Some(State::NotGranted));
 }

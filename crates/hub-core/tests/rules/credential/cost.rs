@@ -10,7 +10,6 @@ use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, Observ
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
 use hub_core::credential::account::Scope;
 use hub_core::credential::report::{Recipients, report};
-use hub_core::credential::tally::Tally;
 use hub_core::effort::{self, Effort};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
@@ -52,24 +51,24 @@ fn objects([clusters, namespaces, sets, accounts]: Shape) -> Vec<Value> {
 /// A syncer, as far as its decisions go.
 struct Syncer {
     world: World,
-    tally: Tally,
     recipients: BTreeMap<AccountKey, Recipients>,
 }
 
 impl Syncer {
     fn plan(&mut self, key: &hub_api::names::SecretKey) {
+        let states = self.world.plan(key).states;
+        let changes = self.world.index.set_planned(key, &states);
         let World { index, fleet, .. } = &self.world;
-        for change in self.tally.set(key, &self.world.plan(key).states, None) {
-            let account = change.account;
+        for account in changes.into_iter().map(|change| change.account) {
             let recipients = self.recipients.entry(account.clone());
             let recipients = recipients.or_insert_with(|| Recipients::of(index, fleet, &account));
-            drop(report(index, &account, self.tally.troubles(&account), recipients));
+            drop(report(index, &account, index.troubles(&account), recipients));
         }
     }
 
     fn start(shape: Shape) -> Self {
         let world = World::of(objects(shape));
-        let mut syncer = Self { world, tally: Tally::default(), recipients: BTreeMap::new() };
+        let mut syncer = Self { world, recipients: BTreeMap::new() };
         for namespace in syncer.world.index.namespaces(&syncer.world.fleet) {
             let touched = Touched::Namespaces([namespace].into());
             let (keys, _) = syncer.world.index.concerned(&syncer.world.fleet, &touched);

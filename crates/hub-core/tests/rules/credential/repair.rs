@@ -366,7 +366,7 @@ fn a_secret_without_marks_and_token_of_a_copy_is_foreign() {
         let mut world = World::of(scene());
         world.put(secret.clone());
         assert_eq!(world.copy_state(), Some(State::ForeignSecret));
-        assert!(world.copy_plan().is_foreign);
+        assert_eq!(world.copy_plan().holder, None);
         world.leave(&binding("team", "prod"));
         world.settle();
         assert_eq!(world.copy(), &secret);

@@ -16,7 +16,7 @@ use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::credential::report::{Recipients, Report, report};
 use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
-use hub_core::credential::tally::Tally;
+use hub_core::credential::tally::Troubles;
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -342,12 +342,17 @@ impl World {
 
     /// What is reported on an account when every key is planned.
     pub fn report(&self, account: &AccountKey) -> Option<Report> {
-        let mut tally = Tally::default();
+        let mut troubles = Troubles::new();
         for key in self.keys() {
-            tally.set(&key, &self.plan(&key).states, None);
+            let states = self.plan(&key).states.into_iter();
+            for (_, state) in states.filter(|(of, state)| {
+                of == account && state.is_counted() && *state != State::Synced
+            }) {
+                troubles.entry(state).or_default().insert(key.namespace.clone());
+            }
         }
         let recipients = Recipients::of(&self.index, &self.fleet, account);
-        report(&self.index, account, tally.troubles(account), &recipients)
+        report(&self.index, account, Some(&troubles), &recipients)
     }
 
     /// The state of the account there.
@@ -498,12 +503,7 @@ pub enum Arrival {
 /// Reads a Secret where a copy belongs.
 pub fn observe(secret: &Value) -> ObservedCopy {
     let (namespace, name) = names(secret);
-    let metadata: ObjectMeta = serde_json::from_value(secret["metadata"].clone()).unwrap();
-    let key = secret_key(namespace, name);
-    match serde_json::from_value::<Secret>(secret.clone()) {
-        Ok(secret) => ObservedCopy::read(&key, &secret),
-        Err(_) => ObservedCopy::of_metadata(&key, &metadata),
-    }
+    ObservedCopy::read(&secret_key(namespace, name), super::decode(secret).as_ref())
 }
 
 /// Namespace and name of an object.
