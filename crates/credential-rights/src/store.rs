@@ -111,9 +111,9 @@ pub(crate) struct RightsState {
     objects: BTreeMap<RightsKey, ObservedRole>,
     /// The lists that are complete, so that what is missing does not exist.
     listed: BTreeSet<List>,
-    /// A digest of the grants of each cluster with such accounts, when it last changed. A change of a binding or a set
-    /// clears this.
-    granted: BTreeMap<ClusterName, u64>,
+    /// Whether each cluster with such accounts was granted to any namespace when it last changed. A change of a binding
+    /// or a set clears this.
+    granted: BTreeMap<ClusterName, bool>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
     /// The ClusterAccesses.
@@ -155,14 +155,15 @@ impl RightsState {
         names.contains(account.account.as_str()) && names.len() < MAX_OF_A_CLUSTER
     }
 
-    /// Records to which namespaces a cluster is granted, if its accounts opt in; returns whether that may have changed.
+    /// Records whether a cluster is granted to any namespace, if accounts there opt in; returns whether that may have
+    /// changed.
     fn grant_changed(&mut self, fleet: &Fleet, cluster: &ClusterName) -> bool {
         if fleet.cluster(cluster).is_none() || !self.asks(cluster) {
             self.granted.remove(cluster);
             return true;
         }
-        let grants = grant::digest(fleet, cluster);
-        self.granted.insert(cluster.clone(), grants) != Some(grants)
+        let is_granted = grant::is_anywhere(fleet, cluster);
+        self.granted.insert(cluster.clone(), is_granted) != Some(is_granted)
     }
 }
 

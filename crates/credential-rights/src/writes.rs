@@ -36,7 +36,6 @@ impl Store {
         key: &RightsKey,
         read: Option<&Read>,
     ) -> Result<Action<Value, Value>, NoPlan> {
-        let missing = |_: MissingRole| NoPlan::MissingRole;
         let observed = match (read, key) {
             (None, key) => self.observed(key),
             (Some(read), RightsKey::Tokens) => as_read::<ClusterRole>(read),
@@ -45,22 +44,19 @@ impl Store {
             }
             (Some(read), _) => as_read::<RoleBinding>(read),
         };
-        match key {
-            RightsKey::Tokens => {
-                let names = self.token_names(&observed);
-                let action = plan_tokens(&observed, names.as_ref()).map_err(missing)?;
-                Ok(action.map(|never| match never {}, |rules| json!({ "rules": rules })))
-            }
+        let action = match key {
+            RightsKey::Tokens => plan_tokens(&observed, self.token_names(&observed).as_ref()),
             RightsKey::Copies(namespace) => {
                 let Some(has) = self.has_permission(namespace) else { return Ok(Action::Nothing) };
                 let (role, observed) = (self.copies_role(), observed.present());
-                let action = self.settings.plan_binding(namespace, has, &role, observed);
-                Ok(action.map_err(missing)?.map(|binding| json!(binding), |never| match never {}))
+                self.settings.plan_binding(namespace, has, &role, observed)
             }
             RightsKey::Consumer(role) => {
-                self.plan_consumer(role, &observed).map_err(NoPlan::Finding)
+                return self.plan_consumer(role, &observed).map_err(NoPlan::Finding);
             }
-        }
+        };
+        let action = action.map_err(|MissingRole| NoPlan::MissingRole)?;
+        Ok(action.map(|binding| json!(binding), |rules| json!({ "rules": rules })))
     }
 
     /// Reports a finding on an application's Role, or that there is none.

@@ -143,28 +143,19 @@ impl ConsumerRole {
             }
         };
         let uid = &object.version.uid;
-        let rules = || {
-            let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
-            let names = Names { settings, fleet, accounts, is_known: consumers.is_read() };
-            // Without a consumer, it names nothing.
-            consumer.map(|consumer| names.rules(consumer, before)).unwrap_or_default()
-        };
-        let subjects = || {
-            let accounts =
-                consumer.iter().flat_map(|consumer| &consumer.spec.service_account_names);
-            let namespace = self.access.namespace.as_str();
-            let subjects = accounts.map(
-                |name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace }),
-            );
-            subjects.collect::<Value>()
-        };
         let (field, content, is_same) = match self.kind {
             RoleKind::Role => {
-                let rules = rules();
+                let names = Names { settings, fleet, accounts, is_known: consumers.is_read() };
+                let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
+                // Without a consumer, it names nothing.
+                let rules = consumer.map(|it| names.rules(it, before)).unwrap_or_default();
                 ("rules", json!(rules), observed.is_some_and(|role| role.rules == rules))
             }
             RoleKind::RoleBinding => {
-                let subjects = subjects();
+                let accounts = consumer.iter().flat_map(|it| &it.spec.service_account_names);
+                let namespace = self.access.namespace.as_str();
+                let subject = |name| json!({ "kind": "ServiceAccount", "name": name, "namespace": namespace });
+                let subjects: Value = accounts.map(subject).collect();
                 let bound = observed.and_then(|binding| binding.bound.as_ref());
                 let is_same = bound.is_some_and(|(_, bound)| json!(bound) == subjects);
                 ("subjects", subjects, is_same)

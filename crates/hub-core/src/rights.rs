@@ -7,7 +7,6 @@
 //! label accounts and bind sets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::time::Duration;
 
 use hub_api::labels::{self, MANAGED_BY};
@@ -112,26 +111,26 @@ impl PermissionSettings {
         has: bool,
         role_uid: &Known<String>,
         observed: Option<&ObservedRole>,
-    ) -> Result<BindingAction, MissingRole> {
+    ) -> Result<RightsAction, MissingRole> {
         // Where the syncer needs the permission, a RoleBinding of another owner with this name is replaced: otherwise
         // the syncer could not delete its copies there.
         let observed = observed.filter(|observed| observed.is_of(COMPONENT) || has);
         let role_uid = match (role_uid, observed) {
             (Known::Present(uid), _) => uid,
             (Known::Unknown, Some(observed)) if !has => {
-                return Ok(BindingAction::DeleteByUid(observed.version.uid.clone()));
+                return Ok(RightsAction::DeleteByUid(observed.version.uid.clone()));
             }
             (Known::Absent, observed) if observed.is_some() || has => return Err(MissingRole),
-            (Known::Absent | Known::Unknown, _) => return Ok(BindingAction::Nothing),
+            (Known::Absent | Known::Unknown, _) => return Ok(RightsAction::Nothing),
         };
         let Some(observed) = observed else {
-            let create = || BindingAction::Create(Box::new(self.binding(namespace, role_uid)));
-            return Ok(if has { create() } else { BindingAction::Nothing });
+            let create = || RightsAction::Create(Box::new(self.binding(namespace, role_uid)));
+            return Ok(if has { create() } else { RightsAction::Nothing });
         };
         Ok(if !has || !self.is_right(observed, role_uid) {
-            BindingAction::DeleteByUid(observed.version.uid.clone())
+            RightsAction::DeleteByUid(observed.version.uid.clone())
         } else {
-            BindingAction::Nothing
+            RightsAction::Nothing
         })
     }
 }
@@ -299,11 +298,8 @@ impl Needs {
     }
 }
 
-/// The next write to the RoleBinding of a namespace.
-pub type BindingAction = Action<Box<RoleBinding>, Infallible>;
-
-/// The next write to a role: it sets the rules.
-pub type RulesAction = Action<Infallible, Vec<PolicyRule>>;
+/// The next write: it creates the RoleBinding of a namespace, or sets the rules of a role.
+pub type RightsAction = Action<Box<RoleBinding>, Vec<PolicyRule>>;
 
 /// The ClusterRole that is to be bound, or to have rules, does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,15 +325,15 @@ pub(crate) fn each_name_in(rules: &[PolicyRule]) -> impl Iterator<Item = &str> {
 pub fn plan_tokens(
     role: &Known<ObservedRole>,
     names: Option<&BTreeSet<AccountName>>,
-) -> Result<RulesAction, MissingRole> {
+) -> Result<RightsAction, MissingRole> {
     let role = match role {
-        Known::Unknown => return Ok(RulesAction::Nothing),
+        Known::Unknown => return Ok(RightsAction::Nothing),
         Known::Absent => return Err(MissingRole),
         Known::Present(role) => role,
     };
     Ok(match names.map(token_rules) {
-        Some(rules) if rules != role.rules => RulesAction::Patch(role.version.clone(), rules),
-        _ => RulesAction::Nothing,
+        Some(rules) if rules != role.rules => RightsAction::Patch(role.version.clone(), rules),
+        _ => RightsAction::Nothing,
     })
 }
 

@@ -1,4 +1,4 @@
-//! Which changes of a cluster concern the names of tokens and the Roles.
+//! Which changes of a cluster concern the names of tokens.
 
 use hub_api::managed_cluster::ManagedCluster;
 use hub_core::credential::account::Scope;
@@ -21,7 +21,7 @@ fn cluster(set: &str, version: &str) -> ObservedCluster {
 }
 
 #[test]
-fn a_new_version_of_a_cluster_concerns_neither_tokens_nor_roles_and_a_grant_does() {
+fn a_cluster_concerns_tokens_when_it_begins_or_ceases_to_be_granted_anywhere() {
     let (mut fleet, mut state) = (Fleet::new(BoundSource::Status), RightsState::default());
     let name: ClusterName = "c1".into();
     for (namespace, set) in [("team", "blue"), ("other", "green")] {
@@ -41,7 +41,7 @@ fn a_new_version_of_a_cluster_concerns_neither_tokens_nor_roles_and_a_grant_does
         ("red", "v1.35.0", true),
         ("red", "v1.36.0", false),
         ("blue", "v1.36.0", true),
-        ("green", "v1.36.0", true),
+        ("green", "v1.36.0", false),
     ] {
         fleet.apply_cluster(name.clone(), cluster(set, version));
         assert_eq!(state.grant_changed(&fleet, &name), is_moved, "{set} {version}");

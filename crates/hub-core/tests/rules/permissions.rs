@@ -7,9 +7,8 @@ use hub_api::names::Namespace;
 use hub_core::credential::index::Listed;
 use hub_core::known::Known;
 use hub_core::rights::{
-    BindingAction, CLEARED_NAMESPACES, COMPONENT, EVERYWHERE, GRACE, MissingRole, Needs,
-    ObservedRole, RulesAction, cleared_by, cleared_namespaces, gives_copies, plan_tokens,
-    token_rules,
+    CLEARED_NAMESPACES, COMPONENT, EVERYWHERE, GRACE, MissingRole, Needs, ObservedRole,
+    RightsAction, cleared_by, cleared_namespaces, gives_copies, plan_tokens, token_rules,
 };
 use hub_core::version::Version;
 use k8s_openapi::api::rbac::v1::{RoleBinding, Subject};
@@ -41,7 +40,7 @@ fn observed(object: Option<RoleBinding>) -> ObservedRole {
     observed
 }
 
-fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRole>) -> BindingAction {
+fn plan(has: bool, role: &Known<String>, observed: Option<&ObservedRole>) -> RightsAction {
     try_plan(has, role, observed).unwrap()
 }
 
@@ -49,7 +48,7 @@ fn try_plan(
     has: bool,
     role: &Known<String>,
     observed: Option<&ObservedRole>,
-) -> Result<BindingAction, MissingRole> {
+) -> Result<RightsAction, MissingRole> {
     settings().plan_binding(&"team".into(), has, role, observed)
 }
 
@@ -110,10 +109,10 @@ fn a_role_binding_exists_where_the_namespace_has_the_permission_and_is_replaced_
     let of_a_group =
         || edited(|it| it.subjects.as_mut().unwrap()[0].api_group = Some("rbac".to_owned()));
     let of_two = || edited(|it| it.subjects.as_mut().unwrap().push(Subject::default()));
-    let nothing = || Ok(BindingAction::Nothing);
-    let deleted = || Ok(BindingAction::DeleteByUid(version().uid));
+    let nothing = || Ok(RightsAction::Nothing);
+    let deleted = || Ok(RightsAction::DeleteByUid(version().uid));
     for (has, role, binding, expected) in [
-        (true, role(), None, Ok(BindingAction::Create(Box::new(ours())))),
+        (true, role(), None, Ok(RightsAction::Create(Box::new(ours())))),
         (true, role(), right(), nothing()),
         (true, role(), of_no_group(), nothing()),
         (true, role(), of_a_group(), deleted()),
@@ -195,10 +194,10 @@ fn a_role_binding_of_another_owner_is_replaced_where_the_permission_is_needed_an
         [ObservedRole::of_metadata(&unlabelled.metadata), ObservedRole::from(unlabelled.clone())]
     {
         assert!(!foreign.is_of(COMPONENT));
-        let deleted = BindingAction::DeleteByUid(foreign.version.uid.clone());
+        let deleted = RightsAction::DeleteByUid(foreign.version.uid.clone());
         assert_eq!(plan(true, &role(), Some(&foreign)), deleted);
         for role in [role(), Known::Absent] {
-            assert_eq!(plan(false, &role, Some(&foreign)), BindingAction::Nothing);
+            assert_eq!(plan(false, &role, Some(&foreign)), RightsAction::Nothing);
         }
     }
     assert!(ObservedRole::of_metadata(&ours().metadata).is_of(COMPONENT));
@@ -246,13 +245,13 @@ fn the_role_names_the_accounts_that_ask_and_an_incomplete_list_removes_no_name()
     let (unlisted, none, both) = (None, Some(account_names(&[])), Some(account_names(&["a", "b"])));
     let rules = token_rules(&account_names(&["a", "b"]));
     for (role, asking, expected) in [
-        (of(&["a", "gone"]), &both, Ok(RulesAction::Patch(version(), rules))),
-        (of(&["a", "b"]), &both, Ok(RulesAction::Nothing)),
-        (of(&["a"]), &unlisted, Ok(RulesAction::Nothing)),
+        (of(&["a", "gone"]), &both, Ok(RightsAction::Patch(version(), rules))),
+        (of(&["a", "b"]), &both, Ok(RightsAction::Nothing)),
+        (of(&["a"]), &unlisted, Ok(RightsAction::Nothing)),
         // A role that cannot be read is not missing.
-        (Known::Unknown, &unlisted, Ok(RulesAction::Nothing)),
-        (Known::Unknown, &none, Ok(RulesAction::Nothing)),
-        (Known::Unknown, &both, Ok(RulesAction::Nothing)),
+        (Known::Unknown, &unlisted, Ok(RightsAction::Nothing)),
+        (Known::Unknown, &none, Ok(RightsAction::Nothing)),
+        (Known::Unknown, &both, Ok(RightsAction::Nothing)),
         (Known::Absent, &unlisted, Err(MissingRole)),
         (Known::Absent, &none, Err(MissingRole)),
         (Known::Absent, &both, Err(MissingRole)),
@@ -294,8 +293,8 @@ proptest! {
             let has = team.has(is_needed, exists);
             prop_assert_eq!(has, is_known && idle.is_none_or(|idle| idle < GRACE.as_secs()), "{:?}", idle);
             match plan(has, &role(), binding.clone().map(|object| observed(Some(object))).as_ref()) {
-                BindingAction::Create(object) => binding = Some(*object),
-                BindingAction::DeleteByUid(_) => binding = None,
+                RightsAction::Create(object) => binding = Some(*object),
+                RightsAction::DeleteByUid(_) => binding = None,
                 _ => {}
             }
             prop_assert_eq!(binding.is_some(), has);
