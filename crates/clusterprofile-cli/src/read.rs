@@ -388,7 +388,7 @@ impl<'a> Reading<'a> {
         let accounts =
             self.spread(self.of_clusters(), BTreeSet::new(), api, ListParams::default()).await?;
         if accounts.is_complete(self.of_clusters()) {
-            hub.credentials.set_accounts_read(true);
+            hub.credentials.knows_accounts = true;
         }
         for object in accounts.objects {
             let key = AccountKey {

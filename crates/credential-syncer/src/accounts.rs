@@ -53,7 +53,8 @@ fn grace(state: &mut State, key: &AccountKey, report: &Report) -> Option<Duratio
     }
     // A backlog alone is not a problem: missing copies may be about to be created, or their namespace may be about to
     // end.
-    let mut missing = state.index.troubles(key).into_iter().flat_map(BTreeMap::values).flatten();
+    let mut missing =
+        state.index.tally.troubles(key).into_iter().flat_map(BTreeMap::values).flatten();
     let is_busy =
         report.is_missing && since < LONGEST_WORK && state.bulk_changes.is_high(&mut missing, now);
     is_busy.then_some(GRACE)
@@ -84,7 +85,7 @@ impl Objects for ConditionWriter {
     fn plan(&self, key: &AccountKey, read: Option<&Read>) -> Planned<Self> {
         self.store.change(|fleet, state| {
             let State { index, recipients, .. } = state;
-            if !index.knows_accounts() {
+            if !index.knows_accounts {
                 return Planned::Unknown;
             }
             self.store.metrics.set_unscoped(index.count_unscoped(key));
@@ -99,7 +100,7 @@ impl Objects for ConditionWriter {
             };
             let recipients =
                 recipients.entry(key.clone()).or_insert_with(|| Recipients::of(index, fleet, key));
-            let report = report(index, key, index.troubles(key), recipients);
+            let report = report(index, key, index.tally.troubles(key), recipients);
             let shown = account.state.as_ref().ok();
             let wanted = shown.map(|shown| {
                 let (reports_success, now) = (account.reports_success(), self.store.host.now());

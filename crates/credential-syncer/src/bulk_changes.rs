@@ -19,12 +19,6 @@ const MANY: usize = 5;
 /// delay what is reported about other namespaces. A profile that is replaced again and again counts once.
 #[derive(Debug, Default)]
 pub(crate) struct BulkChanges {
-    pub(crate) created: Recent,
-    pub(crate) deleted: Recent,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Recent {
     since: Option<Instant>,
     now: Window,
     before: Window,
@@ -34,24 +28,17 @@ pub(crate) struct Recent {
 type Window = BTreeMap<Namespace, BTreeSet<ClusterName>>;
 
 impl BulkChanges {
-    /// Whether many profiles were created, or many were deleted, recently in each of these namespaces.
+    /// Whether many profiles were created or deleted recently in each of these namespaces.
     pub(crate) fn is_high<'a>(
         &mut self,
         mut namespaces: impl Iterator<Item = &'a Namespace>,
         now: Instant,
     ) -> bool {
-        self.created.turn(now);
-        self.deleted.turn(now);
+        self.turn(now);
         // At most a handful of the namespaces is visited: the others are in no window.
-        self.created.are_many_anywhere()
-            || self.deleted.are_many_anywhere()
-            || namespaces.all(|namespace| {
-                self.created.are_many(namespace) || self.deleted.are_many(namespace)
-            })
+        self.are_many_anywhere() || namespaces.all(|namespace| self.are_many(namespace))
     }
-}
 
-impl Recent {
     /// Records a profile that appears, or one that disappears.
     pub(crate) fn add(&mut self, profile: &ProfileKey, now: Instant) {
         self.turn(now);
@@ -105,20 +92,16 @@ mod tests {
 
     #[test]
     fn it_is_high_while_many_profiles_come_or_go_and_for_a_while_after() {
-        let recent: [fn(&mut BulkChanges) -> &mut Recent; 2] =
-            [|changes| &mut changes.created, |changes| &mut changes.deleted];
-        for recent in recent {
-            let (start, mut bulk_changes) = (Instant::now(), BulkChanges::default());
-            assert!(!is_high(&mut bulk_changes, &["team"], start));
-            let mut now = start;
-            for step in 0..100 {
-                now += Duration::from_millis(100);
-                recent(&mut bulk_changes).add(&profile(step), now);
-                assert_eq!(is_high(&mut bulk_changes, &["team"], now), step >= 4, "{step}");
-            }
-            assert!(is_high(&mut bulk_changes, &["team"], now + Duration::from_secs(1)));
-            assert!(!is_high(&mut bulk_changes, &["team"], now + 2 * WINDOW));
+        let (start, mut bulk_changes) = (Instant::now(), BulkChanges::default());
+        assert!(!is_high(&mut bulk_changes, &["team"], start));
+        let mut now = start;
+        for step in 0..100 {
+            now += Duration::from_millis(100);
+            bulk_changes.add(&profile(step), now);
+            assert_eq!(is_high(&mut bulk_changes, &["team"], now), step >= 4, "{step}");
         }
+        assert!(is_high(&mut bulk_changes, &["team"], now + Duration::from_secs(1)));
+        assert!(!is_high(&mut bulk_changes, &["team"], now + 2 * WINDOW));
     }
 
     #[test]
@@ -127,7 +110,7 @@ mod tests {
         let created = |times: &[Duration]| {
             let mut bulk_changes = BulkChanges::default();
             for (number, after) in times.iter().enumerate() {
-                bulk_changes.created.add(&profile(number), start + *after);
+                bulk_changes.add(&profile(number), start + *after);
             }
             bulk_changes
         };
@@ -146,8 +129,7 @@ mod tests {
         let (mut now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for _ in 0..50 {
             now += Duration::from_millis(100);
-            bulk_changes.deleted.add(&profile(0), now);
-            bulk_changes.created.add(&profile(0), now);
+            bulk_changes.add(&profile(0), now);
             assert!(!is_high(&mut bulk_changes, &["team"], now));
         }
     }
@@ -157,8 +139,7 @@ mod tests {
         let (mut now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for number in 0..500 {
             now += Duration::from_millis(100);
-            bulk_changes.deleted.add(&profile(number), now);
-            bulk_changes.created.add(&profile(number), now);
+            bulk_changes.add(&profile(number), now);
             assert_eq!(is_high(&mut bulk_changes, &["team"], now), number >= 4, "{number}");
             assert!(!is_high(&mut bulk_changes, &["other"], now));
             assert!(
@@ -173,14 +154,14 @@ mod tests {
         for (namespaces, busy) in [(1, false), (4, false), (5, true), (100, true)] {
             let (now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
             for number in 0..namespaces {
-                bulk_changes.created.add(&in_namespace(&format!("team-{number}"), 0), now);
+                bulk_changes.add(&in_namespace(&format!("team-{number}"), 0), now);
             }
             assert_eq!(is_high(&mut bulk_changes, &["later"], now), busy, "{namespaces}");
             assert_eq!(is_high(&mut bulk_changes, &["later", "team-0"], now), busy, "{namespaces}");
         }
         let (now, mut bulk_changes) = (Instant::now(), BulkChanges::default());
         for number in 0..2 * MANY {
-            bulk_changes.created.add(&in_namespace(["one", "two"][number % 2], number), now);
+            bulk_changes.add(&in_namespace(["one", "two"][number % 2], number), now);
         }
         assert!(is_high(&mut bulk_changes, &["one", "two"], now), "each of two is busy");
     }

@@ -1,15 +1,13 @@
 //! The writer of the copies.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy, Patch};
-use hub_core::credential::index::{CreatedCopy, CredentialIndex, Refused};
+use hub_core::credential::index::{CreatedCopy, Refused};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
 use hub_core::finding::{Finding, Reason, Subject};
-use hub_core::fleet::Fleet;
 use hub_core::rights::GRACE;
 use hub_core::version::{Uid, Version};
 use hub_runtime::queue::Outcome;
@@ -30,9 +28,6 @@ pub(crate) struct PlannedCopy {
     plan: CopyPlan,
     /// The uid of the observed Secret.
     uid: Option<Uid>,
-    /// How much longer a Secret that no watch shows is assumed to exist
-    /// ([`Memory::unwatched`](crate::memory::Memory::unwatched)).
-    unwatched: Option<Duration>,
 }
 
 impl CopyWriter {
@@ -74,42 +69,28 @@ impl Objects for CopyWriter {
         let served_versions = self.store.served.versions();
         self.store.change(|fleet, state| {
             state.index.served_versions = served_versions;
-            match &read {
-                Some(Some(secret)) if secret.is_labelled => {
-                    state.end_of_unwatched(key);
-                    state.index.recognize(key, secret);
-                }
-                Some(Some(secret)) => state.met_unwatched(key, secret.clone()),
-                Some(None) => state.end_of_unwatched(key),
-                None => {}
+            if let Some(Some(secret)) = &read {
+                state.index.recognize(key, secret);
             }
-            let unwatched = state.memory.unwatched(key);
-            let mut planned = match &read {
-                Some(None) => plan(&state.index, fleet, key, None),
-                Some(Some(secret)) if secret.is_labelled => {
-                    plan(&state.index, fleet, key, Some(secret))
-                }
-                // It may be gone.
-                _ if unwatched == Some(Duration::ZERO) => plan_again(&mut state.index, fleet, key),
-                _ => plan(&state.index, fleet, key, state.index.copy(key)),
-            };
-            self.store.planned(state, key, &planned);
-            let uid = state.index.copy(key).map(|observed| observed.version.uid.clone());
+            let cached = state.index.copy(key);
+            let observed = read.as_ref().map_or(cached, Option::as_ref);
+            let mut planned = plan(&state.index, fleet, key, observed);
+            let uid = observed.map(|observed| observed.version.uid.clone());
+            // A write waits for what no watch has shown, such as a Secret without the label of copies: its states stay.
+            let known = cached.map(|cached| &cached.version);
+            let waits = read.is_none()
+                && planned.action != CopyAction::Nothing
+                && self.store.copies.written.unseen(key, known).is_some();
+            if !waits {
+                self.store.planned(state, key, &planned);
+            }
             let action = std::mem::take(&mut planned.action);
-            Planned::Write(action, PlannedCopy { plan: planned, uid, unwatched })
+            Planned::Write(action, PlannedCopy { plan: planned, uid })
         })
     }
 
-    fn settled(
-        &self,
-        key: &SecretKey,
-        PlannedCopy { plan, uid, unwatched }: PlannedCopy,
-    ) -> Outcome {
-        let wait = unwatched.filter(|left| !left.is_zero());
+    fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid }: PlannedCopy) -> Outcome {
         let took = self.store.change(|_, state| {
-            if wait.is_none() {
-                state.memory.end_of_unwatched(key);
-            }
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
             // A report may wait for this copy.
@@ -124,7 +105,7 @@ impl Objects for CopyWriter {
         if let Some(took) = took {
             self.store.metrics.synced(took);
         }
-        wait.map_or(Outcome::Done, Outcome::RetryAfter)
+        Outcome::Done
     }
 
     fn wrote(&self, key: &SecretKey, planned: &PlannedCopy, verb: &str, left: &Left) {
@@ -132,10 +113,7 @@ impl Objects for CopyWriter {
             Left::Exists(version) if verb == "create" => {
                 let account = planned.plan.holder.clone();
                 let copy = account.map(|account| CreatedCopy { uid: version.uid.clone(), account });
-                self.store.change(|_, state| {
-                    state.end_of_unwatched(key);
-                    state.index.set_created(key, copy);
-                });
+                self.store.change(|_, state| state.index.set_created(key, copy));
             }
             Left::Exists(_) | Left::Read(_) => {}
             Left::Gone(uid) => self.store.gone(key, Some(uid)),
@@ -177,17 +155,4 @@ impl Objects for CopyWriter {
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
         self.store.reporter.report(&subject, planned.uid.as_ref(), vec![finding]);
     }
-}
-
-/// Plans as if the unwatched Secret had been deleted, since only a write shows whether it still exists. Until then the
-/// states stay as they were, and with them the account's condition. If there is nothing to write, the Secret blocks no
-/// copy, and is forgotten.
-fn plan_again(index: &mut CredentialIndex, fleet: &Fleet, key: &SecretKey) -> CopyPlan {
-    let mut again = plan(index, fleet, key, None);
-    if again.action == CopyAction::Nothing {
-        index.delete_copy(key);
-    } else {
-        again.states = plan(index, fleet, key, index.copy(key)).states;
-    }
-    again
 }

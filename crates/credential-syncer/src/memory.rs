@@ -6,11 +6,6 @@ use std::time::Duration;
 use hub_api::names::SecretKey;
 use tokio::time::Instant;
 
-/// When a Secret without the watched label, which blocks a copy, is read again. Soon at first, since a person may read
-/// the Event and delete it; then after about as long as it has been known.
-const UNWATCHED_PAUSE_MIN: Duration = Duration::from_secs(3);
-const UNWATCHED_PAUSE_MAX: Duration = Duration::from_mins(1);
-
 /// State of copies between reconciles.
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -19,23 +14,6 @@ pub(crate) struct Memory {
     changed: HashMap<SecretKey, (Instant, bool)>,
     /// Copies that cannot be deleted in namespaces that seem to have been deleted, with the time of the first attempt.
     abandoned: HashMap<SecretKey, Instant>,
-    /// Secrets without our label that blocked a write.
-    unwatched: HashMap<SecretKey, Met>,
-}
-
-/// When a Secret without our label blocked a write.
-#[derive(Clone, Copy)]
-struct Met {
-    first: Instant,
-    last: Instant,
-}
-
-impl Met {
-    /// How much longer the Secret is assumed to exist.
-    fn left(self) -> Duration {
-        let pause = (self.last - self.first).clamp(UNWATCHED_PAUSE_MIN, UNWATCHED_PAUSE_MAX);
-        pause.saturating_sub(self.last.elapsed())
-    }
 }
 
 impl Memory {
@@ -74,23 +52,6 @@ impl Memory {
     pub(crate) fn end_of_abandoned(&mut self, key: &SecretKey) {
         self.abandoned.remove(key);
     }
-
-    /// Records that a Secret without our label blocked a write. No watch will show its deletion.
-    pub(crate) fn met_unwatched(&mut self, key: &SecretKey) {
-        let now = Instant::now();
-        self.unwatched.entry(key.clone()).or_insert(Met { first: now, last: now }).last = now;
-    }
-
-    /// How much longer the unwatched Secret of this key is assumed to exist, if there is one: zero if it was seen too
-    /// long ago, since it may still exist.
-    pub(crate) fn unwatched(&self, key: &SecretKey) -> Option<Duration> {
-        self.unwatched.get(key).map(|met| met.left())
-    }
-
-    /// Records that no unwatched Secret blocks the copy: it is gone, or watched, or no longer matters.
-    pub(crate) fn end_of_unwatched(&mut self, key: &SecretKey) {
-        self.unwatched.remove(key);
-    }
 }
 
 #[cfg(test)]
@@ -120,24 +81,6 @@ mod tests {
         assert_eq!(memory.source_settled(&key()), None);
         memory.source_changed(&[key()]);
         assert_eq!(memory.source_settled(&key()), None, "nothing was written");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_secret_that_is_not_watched_is_read_again_after_about_as_long_as_it_has_existed() {
-        let mut memory = Memory::default();
-        let left = |memory: &Memory| memory.unwatched(&key());
-        assert_eq!(left(&memory), None);
-        for (passes, pause) in [(0, 3), (3, 3), (17, 20), (100, 60)] {
-            advance(seconds(passes)).await;
-            memory.met_unwatched(&key());
-            assert_eq!(left(&memory), Some(seconds(pause)), "after {passes} s");
-        }
-        advance(seconds(59)).await;
-        assert_eq!(left(&memory), Some(seconds(1)));
-        advance(seconds(1)).await;
-        assert_eq!(left(&memory), Some(Duration::ZERO));
-        memory.end_of_unwatched(&key());
-        assert_eq!(left(&memory), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,7 +23,6 @@ use hub_process::served::ServedVersion;
 use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
-use hub_runtime::watch::is_newer;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -72,8 +71,6 @@ pub(crate) struct State {
     pub(crate) troubles: HashMap<AccountKey, Instant>,
     /// The accounts whose report waits for their copies.
     pub(crate) unsettled: BTreeSet<AccountKey>,
-    /// The namespaces with a permission for copies.
-    granted: BTreeSet<Namespace>,
     /// The namespaces whose watch may have to begin or end.
     unfollowed: BTreeSet<Namespace>,
     /// The namespaces whose copies cannot be watched at present.
@@ -93,16 +90,6 @@ struct Backlog {
     everything: bool,
 }
 
-/// What has changed about the Secrets to watch.
-pub(crate) struct ReachChange {
-    /// All names by which tokens are watched, if they have changed.
-    pub(crate) names: Option<BTreeSet<AccountName>>,
-    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again.
-    pub(crate) moved: BTreeSet<AccountKey>,
-    /// Namespaces, with whether copies there are watched.
-    pub(crate) namespaces: BTreeMap<Namespace, bool>,
-}
-
 impl Store {
     pub(crate) fn new(
         shared: &Shared,
@@ -113,7 +100,8 @@ impl Store {
         host.metrics.declare_written(COPIES);
         host.metrics.declare_written(ACCOUNTS);
         metrics.declare();
-        let index = CredentialIndex::new(settings.sync);
+        let mut index = CredentialIndex::new(settings.sync);
+        index.permitted = settings.copies_binding.is_some().then(BTreeSet::new);
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
             copies_binding: settings.copies_binding,
@@ -230,7 +218,7 @@ impl Store {
             self.metrics.count(change.state, if change.begins { 1 } else { -1 });
             self.accounts.add(change.account);
         }
-        self.metrics.set_next_expiry(state.index.next_expiry());
+        self.metrics.set_next_expiry(state.index.tally.next_expiry());
     }
 
     /// Whether every copy of an account is as planned, or has a problem that lasts. What the account shows stays until then:
@@ -241,12 +229,10 @@ impl Store {
             backlog.everything
                 || backlog.namespaces.contains(&key.namespace)
                 || backlog.copies.contains(key)
-                || self.copies.holds(key)
-                    && !memory.is_abandoned(key)
-                    && memory.unwatched(key).is_none()
+                || self.copies.holds(key) && !memory.is_abandoned(key)
         };
         let mut keys = index.keys_of(fleet, account).into_iter();
-        keys.all(|key| !is_queued(&key) || index.tally.has_lasting(account, &key.namespace))
+        keys.all(|key| !is_queued(&key) || index.is_in_trouble(&key, account))
     }
 
     /// Records an account, and queues its report, and its copies if the change concerns them.
@@ -286,7 +272,8 @@ impl Store {
 
     /// Records whether every account is known.
     pub(crate) fn set_accounts_read(&self, is_read: bool) {
-        if self.state.lock().index.set_accounts_read(is_read) || !is_read {
+        let was_read = std::mem::replace(&mut self.state.lock().index.knows_accounts, is_read);
+        if was_read != is_read || !is_read {
             self.queue_everything();
         }
     }
@@ -310,7 +297,7 @@ impl Store {
             let is_new = state.index.listed_sources.set(account, is_read);
             match account {
                 _ if is_read && !is_new => {}
-                Some(account) if is_read && state.index.knows_accounts() => {
+                Some(account) if is_read && state.index.knows_accounts => {
                     let keys = state.index.keys_named(fleet, account);
                     self.queue_copies(fleet, state, keys);
                 }
@@ -323,7 +310,7 @@ impl Store {
     pub(crate) fn apply_profile(&self, key: &ProfileKey, profile: ProfileMetadata) {
         self.change(|fleet, state| {
             if state.index.profile(key).is_none() {
-                state.bulk_changes.created.add(key, Instant::now());
+                state.bulk_changes.add(key, Instant::now());
             }
             if state.index.apply_profile(key.clone(), profile) {
                 let keys = state.index.keys_at(fleet, key);
@@ -335,7 +322,7 @@ impl Store {
     pub(crate) fn delete_profile(&self, key: &ProfileKey) {
         self.change(|fleet, state| {
             state.index.delete_profile(key);
-            state.bulk_changes.deleted.add(key, Instant::now());
+            state.bulk_changes.add(key, Instant::now());
             let keys = state.index.keys_at(fleet, key);
             self.queue_copies(fleet, state, keys);
         });
@@ -344,7 +331,6 @@ impl Store {
     /// Records a Secret with the label of copies from an event or a list.
     pub(crate) fn apply_copy(&self, key: SecretKey, observed: ObservedCopy) {
         self.change(|fleet, state| {
-            state.memory.end_of_unwatched(&key);
             self.copies.written.shown(&key, &observed.version);
             if state.index.apply_copy(&key, observed) {
                 self.queue_copies(fleet, state, [key]);
@@ -360,7 +346,6 @@ impl Store {
                 self.copies.written.ended(&key, &known.version.uid);
             }
             state.index.delete_copy(&key);
-            state.memory.end_of_unwatched(&key);
             self.follow_namespace(state, &key.namespace);
             self.queue_copies(fleet, state, [key]);
         });
@@ -384,15 +369,10 @@ impl Store {
     /// Records that the Secret with this uid is gone, or with `None` whichever has this key, since its namespace is
     /// gone.
     pub(crate) fn gone(&self, key: &SecretKey, uid: Option<&Uid>) {
-        let state = &mut *self.state.lock();
+        let index = &mut self.state.lock().index;
         match uid {
-            Some(uid) => state.index.unmake(key, uid),
-            None => state.index.set_created(key, None),
-        }
-        if uid
-            .is_none_or(|uid| state.index.copy(key).is_some_and(|known| known.version.uid == *uid))
-        {
-            state.end_of_unwatched(key);
+            Some(uid) => index.unmake(key, uid),
+            None => index.set_created(key, None),
         }
     }
 
@@ -400,49 +380,51 @@ impl Store {
     /// report on them, if that concerns any.
     pub(crate) fn set_granted(&self, namespace: &Namespace, is_granted: bool) {
         let mut state = self.state.lock();
-        if state.index.permit_copies(namespace, is_granted) {
-            state.backlog.namespaces.insert(namespace.clone());
-            self.has_backlog.notify_one();
-        }
+        let Some(permitted) = &mut state.index.permitted else { return };
         let is_changed = if is_granted {
-            state.granted.insert(namespace.clone())
+            permitted.insert(namespace.clone())
         } else {
-            state.granted.remove(namespace)
+            permitted.remove(namespace)
         };
         if is_changed {
+            if state.index.has_copies(namespace) {
+                state.backlog.namespaces.insert(namespace.clone());
+                self.has_backlog.notify_one();
+            }
             self.follow_namespace(&mut state, namespace);
         }
     }
 
-    /// What has changed since the last call about the names by which tokens are watched, and about the namespaces in
-    /// which copies are watched: those with a permission, and those watched so far that still have copies.
-    pub(crate) fn reach(&self, is_watched: impl Fn(&Namespace) -> bool) -> ReachChange {
-        let State { index, granted, unfollowed, .. } = &mut *self.state.lock();
-        let names = index.reach.changed_names().map(|changed| changed.names.clone());
-        let moved = index.reach.take_moved();
-        let mut namespaces = BTreeMap::new();
-        let mut leaving = BTreeSet::new();
-        for namespace in std::mem::take(unfollowed) {
-            let is_granted = granted.contains(&namespace);
-            // The watch must show the deletion of the last copy before it ends.
-            let is_leaving = !is_granted && is_watched(&namespace) && index.has_copies(&namespace);
-            if is_leaving {
-                leaving.insert(namespace.clone());
-            }
-            namespaces.insert(namespace, is_granted || is_leaving);
-        }
-        *unfollowed = leaving;
-        ReachChange { names, moved, namespaces }
-    }
-
-    /// Queues the copies of accounts whose state has changed without an event; that queues their reports.
-    pub(crate) fn accounts_moved(&self, accounts: impl IntoIterator<Item = AccountKey>) {
-        for key in accounts {
-            self.change(|fleet, state| {
-                let keys = state.index.keys_of(fleet, &key);
+    /// What has changed since the last call about the Secrets to watch: all names by which tokens are, if they differ,
+    /// and namespaces, each with whether copies there are. These are those with a permission, and those watched so far
+    /// that still have copies. Queues the copies of accounts that have begun or ceased to exceed a limit, whose states
+    /// change without an event.
+    pub(crate) fn reach(
+        &self,
+        is_watched: impl Fn(&Namespace) -> bool,
+    ) -> (Option<BTreeSet<AccountName>>, BTreeMap<Namespace, bool>) {
+        self.change(|fleet, state| {
+            let (names, moved) = state.index.reach.changed_names().unzip();
+            for account in moved.into_iter().flatten() {
+                let keys = state.index.keys_of(fleet, &account);
                 self.queue_copies(fleet, state, keys);
-            });
-        }
+            }
+            let State { index, unfollowed, .. } = state;
+            let mut namespaces = BTreeMap::new();
+            let mut leaving = BTreeSet::new();
+            for namespace in std::mem::take(unfollowed) {
+                let is_permitted = index.permits_copies(&namespace);
+                // The watch must show the deletion of the last copy before it ends.
+                let is_leaving =
+                    !is_permitted && is_watched(&namespace) && index.has_copies(&namespace);
+                if is_leaving {
+                    leaving.insert(namespace.clone());
+                }
+                namespaces.insert(namespace, is_permitted || is_leaving);
+            }
+            *unfollowed = leaving;
+            (names, namespaces)
+        })
     }
 
     /// Whether the syncer may read only those Secrets that it has a permission for by a name or in a namespace.
@@ -454,7 +436,9 @@ impl Store {
     /// permission for copies, which otherwise outlives the grant, do not exist any more.
     pub(crate) fn is_abandoned(&self, key: &SecretKey) -> bool {
         let state = self.state.lock();
-        self.is_limited() && !state.granted.contains(&key.namespace) && state.index.is_orphaned(key)
+        self.is_limited()
+            && !state.index.permits_copies(&key.namespace)
+            && state.index.is_orphaned(key)
     }
 
     /// Forgets what this process has written to a key, whether or not it exists.
@@ -462,7 +446,6 @@ impl Store {
         let mut state = self.state.lock();
         state.index.delete_copy(key);
         state.index.set_created(key, None);
-        state.memory.end_of_unwatched(key);
         self.follow_namespace(&mut state, &key.namespace);
     }
 
@@ -474,10 +457,11 @@ impl Store {
         if !self.host.is_working() {
             return None;
         }
-        self.change(|fleet, State { index, granted, failing, .. }| {
+        self.change(|fleet, State { index, failing, .. }| {
             let is_cleared =
                 |it: &&Namespace| !failing.contains(*it) && is_cleared(index, fleet, it);
-            cleared_namespaces(granted.iter().filter(is_cleared).cloned())
+            let permitted = index.permitted.iter().flatten();
+            cleared_namespaces(permitted.filter(is_cleared).cloned())
         })
     }
 
@@ -517,27 +501,5 @@ impl Store {
         if self.is_limited() && self.host.is_working() {
             self.reach.notify_one();
         }
-    }
-}
-
-impl State {
-    /// Records a Secret without the label of copies, which no watch shows, unless the watch has shown a later state.
-    pub(crate) fn met_unwatched(&mut self, key: &SecretKey, observed: ObservedCopy) {
-        self.memory.met_unwatched(key);
-        let is_later = |known: &ObservedCopy| {
-            known.version.uid != observed.version.uid
-                || is_newer(&observed.version.resource_version, &known.version.resource_version)
-        };
-        if self.index.copy(key).is_none_or(is_later) {
-            self.index.apply_copy(key, observed);
-        }
-    }
-
-    /// Records that no Secret without the label of copies has this key any more, whose end no watch shows.
-    pub(crate) fn end_of_unwatched(&mut self, key: &SecretKey) {
-        if self.index.copy(key).is_some_and(|known| !known.is_labelled) {
-            self.index.delete_copy(key);
-        }
-        self.memory.end_of_unwatched(key);
     }
 }

@@ -16,7 +16,7 @@ use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{Each, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 
-use crate::store::{ReachChange, Store};
+use crate::store::Store;
 
 /// Starts the watches. An addon that is not installed must not delay other controllers of the process, so the watches
 /// on accounts, tokens and copies are optional or late: until the first two are listed, copies are kept.
@@ -81,8 +81,7 @@ async fn follow(store: Arc<Store>, watches: Watches) {
     let mut copies_in = BTreeMap::<Namespace, HeldWatch>::new();
     loop {
         store.reach_changed().await;
-        let ReachChange { names, moved, namespaces } =
-            store.reach(|namespace| copies_in.contains_key(namespace));
+        let (names, namespaces) = store.reach(|namespace| copies_in.contains_key(namespace));
         // What a watch has shown is forgotten with it, and does not count for a later one.
         let is_unused =
             |account: &AccountName| names.as_ref().is_some_and(|names| !names.contains(account));
@@ -93,7 +92,6 @@ async fn follow(store: Arc<Store>, watches: Watches) {
         for (namespace, _) in copies_in.extract_if(.., |namespace, _| is_ended(namespace)) {
             store.forget_copies(&namespace);
         }
-        store.accounts_moved(moved);
         for account in names.into_iter().flatten() {
             tokens_of.entry(account).or_insert_with_key(|account| {
                 let sink = token_sink(&store, Some(account.clone()));

@@ -15,14 +15,11 @@ pub trait KnownProfiles {
     /// The namespaces that have a profile of this cluster.
     fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace>;
 
-    /// The clusters that have a profile in this namespace.
+    /// The clusters that have a profile in this namespace, or one that is pending.
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName>;
 
     /// Whether the profile at `key` is queued, in progress or waits for a retry. That attempt may already be outdated.
     fn is_pending(&self, key: &ProfileKey) -> bool;
-
-    /// The clusters whose profiles in this namespace are pending.
-    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName>;
 }
 
 /// The profiles that a change of the fleet affects: those that exist, those that may have to exist, and pending ones,
@@ -47,7 +44,6 @@ pub fn concerned(
                 let key = |cluster: &ClusterName| cluster.in_namespace(namespace);
                 candidates.extend(fleet.candidates_in(namespace).map(key));
                 known.extend(profiles.clusters_in(namespace).iter().map(key));
-                known.extend(profiles.pending_in(namespace).iter().map(key));
             }
         }
     }

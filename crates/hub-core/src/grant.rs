@@ -10,7 +10,6 @@
 //! read ([`Fleet::set_read`]), nothing is granted: what was granted is unknown, and ends only by what the other kinds show.
 
 use std::collections::BTreeSet;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 
 use hub_api::names::{ClusterName, ClusterSetName, Namespace, ProfileKey};
 use strum::{IntoStaticStr, VariantArray};
@@ -107,18 +106,12 @@ pub fn is_possible(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) 
 
 /// The namespaces that are granted a cluster, or may be. Visits no others, and each once, however many sets select the
 /// cluster.
-pub(crate) fn possible_namespaces<'a>(
+pub fn namespaces_of<'a>(
     fleet: &'a Fleet,
     cluster: &ClusterName,
 ) -> impl Iterator<Item = &'a Namespace> {
     let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
     candidates.into_iter().filter(|namespace| is_possible(fleet, namespace, cluster))
-}
-
-/// The namespaces that are granted a cluster, or may be.
-#[must_use]
-pub fn namespaces_of<'a>(fleet: &'a Fleet, cluster: &ClusterName) -> BTreeSet<&'a Namespace> {
-    possible_namespaces(fleet, cluster).collect()
 }
 
 /// The clusters that are granted to a namespace, or may be. Visits no others.
@@ -131,21 +124,7 @@ pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a 
 /// Whether any namespace is granted a cluster, or may be.
 #[must_use]
 pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
-    possible_namespaces(fleet, cluster).next().is_some()
-}
-
-/// A digest of the decisions of all namespaces about a cluster: it differs if one of them does.
-#[must_use]
-pub fn digest(fleet: &Fleet, cluster: &ClusterName) -> u64 {
-    let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
-    let mut digest = DefaultHasher::new();
-    // They refuse what is in doubt, too, in namespaces that are no candidates.
-    fleet.cluster(cluster).map(|it| (it.deleting, it.accepted)).hash(&mut digest);
-    for namespace in candidates {
-        let key = cluster.in_namespace(namespace);
-        (namespace, decide(fleet, &key)).hash(&mut digest);
-    }
-    digest.finish()
+    namespaces_of(fleet, cluster).next().is_some()
 }
 
 /// The decision of each binding of the namespace about the cluster.

@@ -266,17 +266,14 @@ impl KnownProfiles for Profiles {
     }
 
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
-        self.cache().names_in(namespace).cloned().collect()
+        let first = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
+        let pending = self.queue.held_from(&first, |key| key.namespace == *namespace);
+        let pending = pending.into_iter().map(|key| key.cluster);
+        self.cache().names_in(namespace).cloned().chain(pending).collect()
     }
 
     fn is_pending(&self, key: &ProfileKey) -> bool {
         self.queue.holds(key)
-    }
-
-    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
-        let first = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
-        let pending = self.queue.held_from(&first, |key| key.namespace == *namespace);
-        pending.into_iter().map(|key| key.cluster).collect()
     }
 }
 

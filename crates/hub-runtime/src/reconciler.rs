@@ -144,7 +144,9 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
                 continue;
             }
         }
-        let Some(verb) = action.verb() else { return settled(objects, key, plan) };
+        let Some(verb) = action.verb() else {
+            return settled(objects, key, plan, shown.is_none());
+        };
         let target = objects.target(key);
         let content = content(&action);
         if let Some(delayed) = work.delays(key, target.resource, verb, content) {
@@ -197,12 +199,18 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     }
 }
 
-/// Nothing is left to write.
-fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
+/// Nothing is left to write, by the cache or by what was read.
+fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan, is_by_cache: bool) -> Outcome {
     let outcome = objects.settled(key, plan);
-    // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
-    let is_unseen = objects.work().written.unseen(key, objects.known(key).as_ref()).is_some();
-    if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome }
+    let written = &objects.work().written;
+    match written.unseen(key, objects.known(key).as_ref()) {
+        // Another owner's object is in the way of nothing any more.
+        Some((Left::Read(_), _)) if is_by_cache => written.forget(key),
+        // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
+        Some(_) if outcome == Outcome::Done => return Outcome::RetryAfter(UNSEEN),
+        Some(_) | None => {}
+    }
+    outcome
 }
 
 /// Reads the object, for a write with this verb. A read that takes long ends when the key is queued again: an end of a

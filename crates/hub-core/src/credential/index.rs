@@ -17,7 +17,7 @@ use crate::credential::reach::Reach;
 use crate::credential::secret_map::SecretMap;
 use crate::credential::source::{Credential, TokenSource};
 use crate::credential::state::State;
-use crate::credential::tally::{Change, Counted, Tally, Troubles};
+use crate::credential::tally::{Change, Counted, Tally};
 use crate::fleet::{Fleet, Touched};
 use crate::grant;
 use crate::nested;
@@ -124,18 +124,20 @@ fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
 pub struct CredentialIndex {
     pub(super) settings: SyncSettings,
     accounts: Accounts,
-    all_accounts: bool,
+    /// Whether every ManagedServiceAccount is known.
+    pub knows_accounts: bool,
     sources: BTreeMap<AccountKey, TokenSource>,
     /// The names of accounts of which every token is known.
     pub listed_sources: Listed<AccountName>,
     /// The accounts whose tokens may be copied, and their names.
     pub reach: Reach,
     copies: SecretMap<Box<Slot>>,
+    /// What was planned last, by account.
     pub tally: Tally,
     /// The namespaces of which every copy is known.
     pub listed_copies: Listed<Namespace>,
-    /// The namespaces with copies in which the permission for copies has ended.
-    unpermitted: BTreeSet<Namespace>,
+    /// The namespaces with a permission for copies; `None` if it is for all.
+    pub permitted: Option<BTreeSet<Namespace>>,
     profiles: BTreeMap<Namespace, BTreeMap<ClusterName, ProfileMetadata>>,
     /// Whether ClusterProfiles cannot be read.
     pub profiles_unread: bool,
@@ -189,17 +191,6 @@ impl CredentialIndex {
         Self { settings, ..Self::default() }
     }
 
-    /// Records whether every ManagedServiceAccount is known; returns whether that is new.
-    pub fn set_accounts_read(&mut self, is_read: bool) -> bool {
-        std::mem::replace(&mut self.all_accounts, is_read) != is_read
-    }
-
-    /// Whether every ManagedServiceAccount is known.
-    #[must_use]
-    pub fn knows_accounts(&self) -> bool {
-        self.all_accounts
-    }
-
     /// Forgets the tokens of accounts of this name: they are no longer watched.
     pub fn forget_sources(&mut self, account: &AccountName) {
         self.listed_sources.set(Some(account), false);
@@ -210,25 +201,16 @@ impl CredentialIndex {
     /// may have to be deleted.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
         self.listed_copies.set(Some(namespace), false);
-        self.unpermitted.remove(namespace);
         let keys: Vec<_> = self.known_keys(namespace).collect();
         for key in keys {
             self.change_slot(&key, |slot| slot.observed = None);
         }
     }
 
-    /// Records whether there is a permission for copies in a namespace; returns whether that is new for a copy there.
-    pub fn permit_copies(&mut self, namespace: &Namespace, is_permitted: bool) -> bool {
-        if is_permitted {
-            self.unpermitted.remove(namespace)
-        } else {
-            self.has_copies(namespace) && self.unpermitted.insert(namespace.clone())
-        }
-    }
-
     /// Whether the syncer has the permission for copies in a namespace, as far as is known.
-    pub(super) fn permits_copies(&self, namespace: &Namespace) -> bool {
-        !self.unpermitted.contains(namespace)
+    #[must_use]
+    pub fn permits_copies(&self, namespace: &Namespace) -> bool {
+        self.permitted.as_ref().is_none_or(|permitted| permitted.contains(namespace))
     }
 
     /// Whether any copy is known in a namespace.
@@ -284,7 +266,7 @@ impl CredentialIndex {
     /// Updates the reach of a cluster whose accounts have changed.
     pub fn reach_accounts(&mut self, fleet: &Fleet, cluster: &ClusterName) {
         let accounts = asking(&self.accounts, cluster);
-        let granted = || grant::namespaces_of(fleet, cluster).into_iter().cloned().collect();
+        let granted = || grant::namespaces_of(fleet, cluster).cloned().collect();
         self.reach.set_accounts(cluster, accounts, granted);
     }
 
@@ -294,7 +276,7 @@ impl CredentialIndex {
         let namespaces = if accounts.is_empty() {
             BTreeSet::new()
         } else {
-            grant::namespaces_of(fleet, cluster).into_iter().cloned().collect()
+            grant::namespaces_of(fleet, cluster).cloned().collect()
         };
         self.reach.set_cluster(cluster, accounts, namespaces);
     }
@@ -361,16 +343,13 @@ impl CredentialIndex {
         changes
     }
 
-    /// Where an account has no copy that is up to date, although it may have to have one, as it was planned.
+    /// Whether the copy of an account with this key has a problem that lasts, or another account has one with the same key.
     #[must_use]
-    pub fn troubles(&self, account: &AccountKey) -> Option<&Troubles> {
-        self.tally.troubles(account)
-    }
-
-    /// The earliest expiry of the token of a copy that exists, or is about to.
-    #[must_use]
-    pub fn next_expiry(&self) -> Option<Timestamp> {
-        self.tally.next_expiry()
+    pub fn is_in_trouble(&self, key: &SecretKey, account: &AccountKey) -> bool {
+        let states = self.slot(key).map_or(&[][..], |slot| &slot.planned.states);
+        let is_synced =
+            |of: &AccountKey| states.iter().any(|it| it.0 == *of && it.1 == State::Synced);
+        states.iter().any(|(_, state)| state.is_lasting()) && !is_synced(account)
     }
 
     /// How many accounts name no namespaces although several receive their tokens; of this one, that may have changed.
@@ -497,9 +476,7 @@ impl CredentialIndex {
 
     /// Removes a copy that is gone, or no longer watched.
     pub fn delete_copy(&mut self, key: &SecretKey) {
-        if self.slot(key).is_some() {
-            self.change_slot(key, |slot| slot.observed = None);
-        }
+        self.change_slot(key, |slot| slot.observed = None);
     }
 
     /// Adds or replaces a profile; returns whether it differs from before.
@@ -560,7 +537,7 @@ impl CredentialIndex {
         let copy_key =
             |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
         let granted = grant::namespaces_of(fleet, &key.cluster);
-        granted.into_iter().chain(self.copies.namespaces_with(&name)).map(copy_key).collect()
+        granted.chain(self.copies.namespaces_with(&name)).map(copy_key).collect()
     }
 
     /// The keys, existing or wanted, of the copies for accounts of a cluster in a namespace; and possibly some of
@@ -595,8 +572,9 @@ impl CredentialIndex {
                 keys.extend(self.copies.of_cluster(cluster));
                 for account in self.accounts_of(cluster) {
                     let name = account.copy_name();
-                    let namespaces = self.accounts_named(&name).map(|it| it.cluster);
-                    let namespaces = namespaces.flat_map(|it| grant::namespaces_of(fleet, &it));
+                    let clusters = self.accounts_named(&name).map(|it| it.cluster);
+                    let namespaces = clusters
+                        .flat_map(|it| grant::namespaces_of(fleet, &it).collect::<Vec<_>>());
                     let name = Text::from(name.as_str());
                     let key =
                         |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };

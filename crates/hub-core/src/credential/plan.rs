@@ -362,7 +362,7 @@ fn eligibility<'a>(
     key: &'a AccountKey,
 ) -> Eligibility<'a> {
     // What was known of a kind that cannot be read does not count: see [`CredentialIndex`].
-    let account = index.account(key).filter(|_| index.knows_accounts());
+    let account = index.account(key).filter(|_| index.knows_accounts);
     if let Err(refusal) = asked(index, namespace, key, account) {
         return Eligibility::Refused(refusal);
     }
@@ -438,7 +438,7 @@ fn asked(
     account: Option<&Account>,
 ) -> Result<(), State> {
     let Some(account) = account else {
-        return if index.knows_accounts() { Err(State::NotAsked) } else { Ok(()) };
+        return if index.knows_accounts { Err(State::NotAsked) } else { Ok(()) };
     };
     if !account.opts_in {
         return Err(State::NotAsked);

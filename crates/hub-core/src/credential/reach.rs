@@ -18,10 +18,9 @@ pub struct Reach {
     by_name: BTreeMap<AccountName, BTreeSet<ClusterName>>,
     /// The clusters with more names than are watched for one.
     crowded: BTreeSet<ClusterName>,
-    names: TokenNames,
+    /// The accounts whose names exceed the limits.
+    left_out: BTreeSet<AccountKey>,
     is_outdated: bool,
-    /// The accounts that have begun or ceased to exceed a limit since the last [`Reach::take_moved`].
-    moved: BTreeSet<AccountKey>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -134,32 +133,28 @@ impl Reach {
         self.by_name.get(name).into_iter().flatten()
     }
 
-    /// The names by which tokens are watched, if not all are, and if they have changed since the last call.
-    pub fn changed_names(&mut self) -> Option<&TokenNames> {
+    /// The names by which tokens are watched, if not all are, and if they have changed since the last call; with the
+    /// accounts whose tokens are no longer watched because there are too many names, or are watched again: their state
+    /// and their copies may change without any event.
+    pub fn changed_names(&mut self) -> Option<(BTreeSet<AccountName>, BTreeSet<AccountKey>)> {
         if !std::mem::take(&mut self.is_outdated) {
             return None;
         }
-        let before = std::mem::take(&mut self.names.left_out);
-        self.names = if self.is_limited() {
+        let before = std::mem::take(&mut self.left_out);
+        let TokenNames { names, left_out } = if self.is_limited() {
             within_limits(self.clusters.iter().flat_map(|(cluster, reached)| {
                 reached.accounts.iter().map(move |account| (cluster, account))
             }))
         } else {
             TokenNames { names: self.by_name.keys().cloned().collect(), left_out: BTreeSet::new() }
         };
-        self.moved.extend(before.symmetric_difference(&self.names.left_out).cloned());
-        Some(&self.names)
-    }
-
-    /// The accounts whose tokens are no longer watched because there are too many names, or are watched again, since
-    /// the last call: their state and their copies may change without any event.
-    pub fn take_moved(&mut self) -> BTreeSet<AccountKey> {
-        std::mem::take(&mut self.moved)
+        self.left_out = left_out;
+        Some((names, before.symmetric_difference(&self.left_out).cloned().collect()))
     }
 
     /// Whether tokens of this account's name are not watched because there are too many names.
     pub(super) fn is_left_out(&self, key: &AccountKey) -> bool {
-        self.names.left_out.contains(key)
+        self.left_out.contains(key)
     }
 }
 
@@ -199,15 +194,11 @@ mod tests {
             counts.insert(cluster, count);
             let name = ClusterName::new(format!("c{cluster:02}"));
             reach.set_cluster(&name, accounts(cluster, count), ["team".into()].into());
-            let before = reach.names.left_out.clone();
-            reach.changed_names();
-            let moved = before.symmetric_difference(&reach.names.left_out).cloned().collect();
-            assert_eq!(reach.take_moved(), moved);
-            assert_eq!(
-                reach.names,
-                recomputed(&counts),
-                "after cluster {cluster} has {count} accounts"
-            );
+            let before = reach.left_out.clone();
+            let (names, moved) = reach.changed_names().unwrap();
+            assert_eq!(moved, before.symmetric_difference(&reach.left_out).cloned().collect());
+            let is = TokenNames { names, left_out: reach.left_out.clone() };
+            assert_eq!(is, recomputed(&counts), "after cluster {cluster} has {count} accounts");
             assert_eq!(reach.changed_names(), None, "nothing has changed since");
         }
     }
@@ -217,7 +208,7 @@ mod tests {
         let mut reach = Reach::default();
         let app = || BTreeSet::from([AccountName::from("app")]);
         reach.set_granted(&"c1".into(), &"team".into(), true, app);
-        assert_eq!(reach.changed_names().map(|changed| changed.names.clone()), Some(app()));
+        assert_eq!(reach.changed_names(), Some((app(), BTreeSet::new())));
         reach.set_granted(&"c1".into(), &"ops".into(), true, || unreachable!("they are known"));
         reach.set_granted(&"c2".into(), &"team".into(), true, app);
         reach.set_granted(&"c1".into(), &"team".into(), false, app);
@@ -228,6 +219,6 @@ mod tests {
             [&ClusterName::from("c2")]
         );
         reach.set_granted(&"c2".into(), &"team".into(), false, app);
-        assert_eq!(reach.changed_names().map(|changed| changed.names.len()), Some(0));
+        assert_eq!(reach.changed_names(), Some(Default::default()));
     }
 }

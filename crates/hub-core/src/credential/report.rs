@@ -82,7 +82,7 @@ impl Recipients {
             }
             // One that names none expects one anywhere.
             Scope::EveryGrantedNamespace if !index.settings.require_namespaces => {
-                for namespace in grant::possible_namespaces(fleet, &key.cluster) {
+                for namespace in grant::namespaces_of(fleet, &key.cluster) {
                     recipients.is_granted = true;
                     if !is_protected(namespace) {
                         recipients.protected.clear();

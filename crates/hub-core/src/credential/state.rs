@@ -162,6 +162,12 @@ impl State {
         matches!(self, Self::NoProfile | Self::TokenUnknown | Self::CopiesUnknown)
     }
 
+    /// Whether it is a problem that lasts while its copy waits for another plan, as a refusal does. A token, a profile or a
+    /// list that was missing at the last one may have come since.
+    pub(super) fn is_lasting(self) -> bool {
+        !self.is_missing() && !matches!(self, Self::Synced | Self::NoToken)
+    }
+
     /// The state as a metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -11,7 +11,7 @@ use crate::nested;
 
 /// The states of all copies that are counted ([`State::is_counted`]).
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub struct Tally {
     by_account: BTreeMap<AccountKey, OfAccount>,
     /// The number of copies by the expiry of their token.
     expiries: BTreeMap<Timestamp, usize>,
@@ -93,17 +93,9 @@ impl Tally {
     }
 
     /// Where an account has no copy that is up to date, although it may have to have one.
-    pub(super) fn troubles(&self, account: &AccountKey) -> Option<&Troubles> {
-        self.by_account.get(account).map(|counted| &counted.troubles)
-    }
-
-    /// Whether an account has a problem in a namespace that lasts while its copy waits for another plan, as a refusal does.
-    /// A token, a profile or a list that was missing at the last plan may have come since.
     #[must_use]
-    pub fn has_lasting(&self, account: &AccountKey, namespace: &Namespace) -> bool {
-        let is_lasting = |state: &State| !state.is_missing() && *state != State::NoToken;
-        let mut troubles = self.troubles(account).into_iter().flatten();
-        troubles.any(|(state, of)| is_lasting(state) && of.contains(namespace))
+    pub fn troubles(&self, account: &AccountKey) -> Option<&Troubles> {
+        self.by_account.get(account).map(|counted| &counted.troubles)
     }
 
     /// Records whether an account names the namespaces that receive its token, or is gone. Returns how many accounts name
@@ -119,7 +111,8 @@ impl Tally {
     }
 
     /// The earliest expiry of the token of a copy.
-    pub(super) fn next_expiry(&self) -> Option<Timestamp> {
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Timestamp> {
         self.expiries.keys().next().copied()
     }
 }
@@ -173,24 +166,6 @@ mod tests {
             planned.set(namespace, &[], None);
         }
         assert!(planned.0.by_account.is_empty(), "nothing is kept: {planned:?}");
-    }
-
-    #[test]
-    fn a_problem_lasts_while_its_copy_waits_unless_something_was_missing() {
-        for (state, lasts) in [
-            (State::Synced, false),
-            (State::NoProfile, false),
-            (State::NoToken, false),
-            (State::WriteRefused, true),
-            (State::NameTaken, true),
-        ] {
-            let mut tally = Tally::default();
-            tally.set(&key("blues"), &[(account("c"), state)], None);
-            for (namespace, lasts) in [("blues", lasts), ("reds", false)] {
-                let is_lasting = tally.has_lasting(&account("c"), &namespace.into());
-                assert_eq!(is_lasting, lasts, "{state:?} in {namespace}");
-            }
-        }
     }
 
     #[test]

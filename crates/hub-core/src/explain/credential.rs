@@ -73,7 +73,7 @@ impl Pair<'_> {
         if !explained.is_empty() {
             return;
         }
-        if hub.credentials.knows_accounts() {
+        if hub.credentials.knows_accounts {
             let needs_none = has_own_identity && self.account.is_none();
             if (self.is_asked || self.expects_accounts) && !needs_none {
                 findings.add(self.no_account());

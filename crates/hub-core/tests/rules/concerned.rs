@@ -23,17 +23,12 @@ impl KnownProfiles for Profiles {
     }
 
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
-        let keys = self.existing.iter().filter(|key| key.namespace == *namespace);
-        keys.map(|key| key.cluster.clone()).collect()
+        let all = self.existing.iter().chain(&self.pending);
+        all.filter(|key| key.namespace == *namespace).map(|key| key.cluster.clone()).collect()
     }
 
     fn is_pending(&self, key: &ProfileKey) -> bool {
         self.pending.contains(key)
-    }
-
-    fn pending_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
-        let keys = self.pending.iter().filter(|key| key.namespace == *namespace);
-        keys.map(|key| key.cluster.clone()).collect()
     }
 }
 

@@ -134,7 +134,7 @@ fn no_token_of_the_user_servers_account_is_copied_or_watched_whatever_its_labels
         let state = world.state(&secret_key("team", &key.copy_name()), &key);
         assert_eq!(state, Some(State::ReservedAccount));
         assert!(world.secrets.is_empty() && token_names(&world.fleet, [&key]).names.is_empty());
-        assert!(world.index.reach.changed_names().is_none_or(|names| names.names.is_empty()));
+        assert!(world.index.reach.changed_names().is_none_or(|(names, _)| names.is_empty()));
         assert_eq!(world.report(&key).unwrap().reason, "ReservedAccount");
     }
 }

@@ -49,7 +49,7 @@ struct Named {
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
         Change::AccountsListed => {
-            world.index.set_accounts_read(true);
+            world.index.knows_accounts = true;
         }
         Change::SourcesListed => {
             world.index.listed_sources.set(None, true);
@@ -139,7 +139,7 @@ proptest! {
     #[test]
     fn the_first_list_of_a_namespace_or_of_a_name_names_every_place_whose_plan_it_changes(hub in hub()) {
         let mut world = World::unlisted(SyncSettings::default(), hub.objects.iter().flatten().cloned());
-        world.index.set_accounts_read(true);
+        world.index.knows_accounts = true;
         for secret in hub.secrets.iter().flatten() {
             world.put(secret.clone());
         }
@@ -171,8 +171,8 @@ proptest! {
         let mut names = BTreeSet::new();
         for change in &changes {
             make(&mut world, &mut hub, change);
-            if let Some(changed) = world.index.reach.changed_names() {
-                names.clone_from(&changed.names);
+            if let Some((changed, _)) = world.index.reach.changed_names() {
+                names = changed;
             }
             let asks = |key: &AccountKey| world.index.account(key).is_some_and(|account| account.opts_in);
             let asking: Vec<_> = world.index.accounts().filter(asks).collect();

@@ -21,7 +21,7 @@ fn watched_by_name() -> World {
     for object in [binding("ops", "prod"), profile("ops", "c1")] {
         world.arrive(&object);
     }
-    world.index.set_accounts_read(true);
+    world.index.knows_accounts = true;
     for name in ["kueue", "argocd"] {
         world.index.listed_sources.set(Some(&name.into()), true);
     }
@@ -34,15 +34,6 @@ fn watched_by_name() -> World {
 
 fn state(world: &World, namespace: &str, name: &str) -> State {
     world.state(&secret_key(namespace, &format!("c1-{name}")), &account_key("c1", name)).unwrap()
-}
-
-#[test]
-fn the_list_of_accounts_is_complete_once() {
-    let mut world = World::unlisted(SyncSettings::default(), []);
-    assert!(!world.index.knows_accounts());
-    assert!(world.index.set_accounts_read(true));
-    assert!(!world.index.set_accounts_read(true));
-    assert!(world.index.knows_accounts());
 }
 
 #[test]

@@ -143,7 +143,7 @@ fn an_older_account_whose_token_is_not_known_yet_is_waited_for() {
     let mut world = World::unlisted(SyncSettings::default(), neighbourhood());
     world.arrive(&account(FIRST.0, FIRST.1));
     arrive(&mut world, SECOND);
-    world.index.set_accounts_read(true);
+    world.index.knows_accounts = true;
     world.index.listed_copies.set(None, true);
     // Tokens are listed by the names of accounts, one after the other.
     world.index.listed_sources.set(Some(&SECOND.1.into()), true);

@@ -344,7 +344,7 @@ fn a_copy_whose_account_opted_out_while_no_syncer_ran_ends_in_any_order_of_the_f
     }
     // Where tokens are watched by the names of accounts that opt in, the token is not known.
     let mut world = World::unlisted(SyncSettings::default(), scene_without("Secret"));
-    world.index.set_accounts_read(true);
+    world.index.knows_accounts = true;
     world.index.listed_copies.set(None, true);
     world.arrive_at_syncer(&unlabelled);
     world.put(of_ocm());

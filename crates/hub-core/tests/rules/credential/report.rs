@@ -81,7 +81,7 @@ fn an_account_that_names_a_namespace_expects_a_copy_there_and_one_that_names_non
 fn a_namespace_whose_secrets_cannot_be_read_is_reported_and_affects_no_other() {
     let mut world = World::unlisted(SyncSettings::default(), scene());
     world.arrive(&binding("ops", "prod"));
-    world.index.set_accounts_read(true);
+    world.index.knows_accounts = true;
     world.index.listed_sources.set(None, true);
     world.index.listed_copies.set(Some(&"ops".into()), true);
     let message = format!("team: {}. ops: {}", State::CopiesUnknown, State::NoProfile);
@@ -311,9 +311,9 @@ fn an_account_whose_name_exceeds_the_limit_reports_it_and_keeps_its_copy() {
     let others = (0..MAX_OF_A_CLUSTER).map(|number| account("c1", &format!("a-{number:02}")));
     let objects: Vec<_> = scene_without("Secret").into_iter().chain(others).collect();
     let mut world = World::unlisted(SyncSettings::default(), objects);
-    world.index.set_accounts_read(true);
+    world.index.knows_accounts = true;
     world.index.listed_copies.set(None, true);
-    let names = world.index.reach.changed_names().unwrap().names.clone();
+    let (names, _) = world.index.reach.changed_names().unwrap();
     assert_eq!((names.len(), names.contains("kueue")), (MAX_OF_A_CLUSTER, false));
     let report = told(&world).unwrap();
     assert_eq!(report.reason, "TooManyNames");

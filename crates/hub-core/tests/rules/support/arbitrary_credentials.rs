@@ -90,7 +90,7 @@ impl Hub {
                 Some(Some(object)) if *index < self.objects.len() => world.arrive_at_syncer(object),
                 Some(Some(secret)) => drop(world.put(secret.clone())),
                 None if *index == parts.len() && self.accounts_listed => {
-                    world.index.set_accounts_read(true);
+                    world.index.knows_accounts = true;
                 }
                 None if *index == parts.len() + 1 && self.sources_listed => {
                     world.index.listed_sources.set(None, true);
@@ -107,7 +107,7 @@ impl Hub {
 
     fn list(&self, world: &mut World) {
         if self.accounts_listed {
-            world.index.set_accounts_read(true);
+            world.index.knows_accounts = true;
         }
         if self.sources_listed {
             world.index.listed_sources.set(None, true);

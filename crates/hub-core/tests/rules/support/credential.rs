@@ -170,7 +170,7 @@ impl World {
     /// The same, with these settings.
     pub fn set_up(settings: SyncSettings, objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = Self::unlisted(settings, objects);
-        world.index.set_accounts_read(true);
+        world.index.knows_accounts = true;
         world.index.listed_sources.set(None, true);
         world.index.listed_copies.set(None, true);
         world

@@ -30,7 +30,7 @@ fn rebuilt(hub: &mut Observed, accounts: bool, sources: bool, copies: bool) {
     let mut index = CredentialIndex::default();
     if let Some(known) = hub.credentials.account(&key).filter(|_| accounts) {
         index.apply_account(key.clone(), known.clone());
-        index.set_accounts_read(true);
+        index.knows_accounts = true;
     }
     if let Some(source) = hub.credentials.source(&key).filter(|_| sources) {
         index.set_source(&key, Some(source.clone()));
