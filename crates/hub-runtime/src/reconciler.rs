@@ -129,6 +129,8 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             matches!((&action, &unseen), (Action::Delete(_), Some((Left::Read(_), _))));
         match (&mut action, unseen) {
             (_, None) | (Action::DeleteByUid(_), _) => {}
+            // What was read is in the way of nothing any more, and an object of ours is shown by the watch.
+            (Action::Nothing, Some((Left::Read(_), _))) => work.written.forget(key),
             // ... and our last write has returned the version to delete.
             (Action::Delete(version), Some((Left::Exists(left), _))) if left.uid == version.uid => {
                 *version = left;
@@ -144,9 +146,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
                 continue;
             }
         }
-        let Some(verb) = action.verb() else {
-            return settled(objects, key, plan, shown.is_none());
-        };
+        let Some(verb) = action.verb() else { return settled(objects, key, plan) };
         let target = objects.target(key);
         let content = content(&action);
         if let Some(delayed) = work.delays(key, target.resource, verb, content) {
@@ -199,18 +199,12 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     }
 }
 
-/// Nothing is left to write, by the cache or by what was read.
-fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan, is_by_cache: bool) -> Outcome {
+/// Nothing is left to write.
+fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
     let outcome = objects.settled(key, plan);
-    let written = &objects.work().written;
-    match written.unseen(key, objects.known(key).as_ref()) {
-        // Another owner's object is in the way of nothing any more.
-        Some((Left::Read(_), _)) if is_by_cache => written.forget(key),
-        // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
-        Some(_) if outcome == Outcome::Done => return Outcome::RetryAfter(UNSEEN),
-        Some(_) | None => {}
-    }
-    outcome
+    // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
+    let is_unseen = objects.work().written.unseen(key, objects.known(key).as_ref()).is_some();
+    if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome }
 }
 
 /// Reads the object, for a write with this verb. A read that takes long ends when the key is queued again: an end of a

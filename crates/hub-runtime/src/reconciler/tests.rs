@@ -176,6 +176,15 @@ fn left() -> Left {
     Left::Exists(version("one", "5"))
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_read_has_shown_is_forgotten_when_the_cache_needs_no_write_and_what_a_write_has_left_is_not()
+ {
+    for (left, outcome) in [(Left::Read(version("another", "6")), Outcome::Done), (left(), WAITS)] {
+        let one = One::<true>::new(None, Action::Nothing, |_| failure(500, "InternalError"));
+        assert_eq!(one.after(left.clone()).reconcile().await, outcome, "{left:?}");
+    }
+}
+
 /// Responds to a GET with an object of version 6, and to all else with this response.
 fn or_object(response: (u16, Value)) -> impl Fn(&Method) -> (u16, Value) + Send + Sync {
     move |method| if method == Method::GET { (200, object("6")) } else { response.clone() }
