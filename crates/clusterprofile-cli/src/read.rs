@@ -227,7 +227,7 @@ impl<'a> Reading<'a> {
             let mut decided = Some(BTreeSet::new());
             for decisions in DecisionKind::ALL {
                 let api =
-                    self.hub.api::<DynamicObject>(&kind(decisions.gvk()), Some(namespace.as_str()));
+                    self.hub.api::<DynamicObject>(&kind(decisions.api()), Some(namespace.as_str()));
                 let params = ListParams::default().labels(&decisions.selector(&name));
                 let objects = list(&api, &params).await?;
                 decided = decided.zip(objects).map(|(decided, objects)| {

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use hub_api::cluster_profile::ProfileVersion;
+use hub_api::names::ApiKind;
 use hub_core::known::Known;
 use kube::api::{ApiResource, ListParams};
 use kube::core::{GroupVersionKind, ObjectList, PartialObjectMeta};
@@ -100,8 +101,8 @@ where
 }
 
 /// The kind with this group, version and name.
-pub(crate) fn kind((group, version, kind): (&str, &str, &str)) -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+pub(crate) fn kind((group, version, kind, plural): ApiKind) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 fn plural(url: &str) -> String {

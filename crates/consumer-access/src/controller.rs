@@ -13,6 +13,7 @@ use hub_runtime::reconciler;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::{CONTROLLER, Store};
+use crate::watches;
 
 /// The feature gate that starts it.
 pub const GATE: &str = "ClusterProfileConsumers";
@@ -37,7 +38,7 @@ impl Controller for ConsumerAccess {
     }
 
     fn watch(&self, watches: &Watches) {
-        self.0.watch(watches);
+        watches::watch(&self.0, watches);
     }
 
     fn begin(&self) {

@@ -3,20 +3,14 @@
 use std::time::Duration;
 
 use hub_api::cluster_access::ClusterAccessStatus;
-use hub_api::cluster_profile::ProfileVersion;
-use hub_api::names::{AccountKey, ProfileKey};
 use hub_core::action::Action;
-use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, Consumer, Unread,
-};
+use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings, Consumer, Unread};
 use hub_runtime::reconciler::Planned;
-use kube::api::ApiResource;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::state::{Reading, WatchName};
 use crate::store::Store;
-use crate::watches::{api_resource, kueue};
 
 /// The shortest time between two computations of a status: a cost of all clusters, for a change of one.
 const INTERVAL: Duration = Duration::from_secs(3);
@@ -57,18 +51,16 @@ impl Store {
         let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();
         // What has not been listed yet is not missing: the status is queued again.
         if consumer.is_some_and(|consumer| settings.consumers.awaits_decisions(consumer))
-            || needed.iter().any(|(watch, _)| reading(watch).is_none())
+            || needed.iter().any(|watch| reading(watch).is_none())
         {
             return Planned::Unknown;
         }
-        let having =
-            |why| Some((needed.iter().find(|(watch, _)| reading(watch) == Some(why))?, why));
+        let having = |why| Some((needed.iter().find(|watch| reading(watch) == Some(why))?, why));
         let unread = having(Reading::OutOfDate).or_else(|| having(Reading::Unavailable));
-        let unread = consumer.zip(unread).map(|(consumer, ((watch, kind), why))| {
-            let account = any_cluster(consumer);
+        let unread = consumer.zip(unread).map(|(consumer, (watch, why))| {
             let is_unlisted =
-                |kind: &AccessKind| !state.is_listed(&WatchName::of(&kind.of(&account)));
-            let (reason, message) = why_not_ready(watch, kind, why);
+                |kind: &AccessKind| !state.is_listed(&WatchName::of(*kind, &consumer.account));
+            let (reason, message) = why_not_ready(watch, why);
             Unread {
                 reason,
                 message,
@@ -93,33 +85,27 @@ impl Store {
     }
 }
 
-/// The account of a consumer, to name its watches.
-fn any_cluster(consumer: &Consumer) -> AccountKey {
-    AccountKey { cluster: "".into(), account: consumer.account.clone() }
-}
-
-/// The watches on what a consumer gets, and on what that depends on, each with its kind.
-fn needed(settings: &AccessSettings, consumer: &Consumer) -> Vec<(WatchName, ApiResource)> {
+/// The watches on what a consumer gets, and on what that depends on.
+fn needed(settings: &AccessSettings, consumer: &Consumer) -> Vec<WatchName> {
     let namespace = consumer.namespace();
-    let secret = ProfileKey { namespace: namespace.clone(), cluster: "".into() };
-    let kinds = [AccessKind::Account, settings.permission_kind()];
-    let kueue = consumer.spec.multi_kueue.iter().flat_map(|_| kueue());
-    let secrets = consumer.spec.argo_cd.iter().map(|_| AccessKey::ClusterSecret(secret.clone()));
-    let keys = kinds.map(|kind| kind.of(&any_cluster(consumer))).into_iter().chain(kueue);
-    let watch = |key| (WatchName::of(&key), api_resource(&key));
-    // Of two objects that ask for cluster Secrets, one has them.
-    let owner = consumer.spec.argo_cd.as_ref().and(settings.consumers.argo_cd(namespace));
-    let profiles = owner.map(|owner| {
-        let provider = settings.provider_of(owner).to_owned();
-        let kind = ProfileVersion::V1alpha1.resource();
-        (WatchName::Profiles(namespace.clone(), provider), kind)
-    });
-    keys.chain(secrets).map(watch).chain(profiles).collect()
+    let permissions = WatchName::of(settings.permission_kind(), &consumer.account);
+    let mut watches = vec![WatchName::Accounts, permissions];
+    if consumer.spec.multi_kueue.is_some() {
+        watches.extend(WatchName::KUEUE);
+    }
+    if consumer.spec.argo_cd.is_some() {
+        watches.push(WatchName::Secrets(namespace.clone()));
+        // Of two objects that ask for cluster Secrets, one has them.
+        watches.extend(settings.consumers.argo_cd(namespace).map(|owner| {
+            WatchName::Profiles(namespace.clone(), settings.provider_of(owner).to_owned())
+        }));
+    }
+    watches
 }
 
 /// The reason and the message of the condition Ready while a watch on this kind cannot read it.
-fn why_not_ready(watch: &WatchName, kind: &ApiResource, why: Reading) -> (&'static str, String) {
-    let ApiResource { group, version, kind, plural, .. } = kind;
+fn why_not_ready(watch: &WatchName, why: Reading) -> (&'static str, String) {
+    let (group, version, kind, plural) = watch.api();
     match watch {
         _ if why == Reading::OutOfDate => {
             ("Unknown", format!("{kind}s cannot be read: see the log of the controller."))

@@ -3,14 +3,15 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind,
-    KnownAccounts, ObservedObject, PlacementName, PublishedCluster, cluster_secret_name, of_kueue,
+    KnownAccounts, MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, ObservedObject, PlacementName,
+    PublishedCluster, SECRET, cluster_secret_name, of_kueue,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -19,15 +20,14 @@ use hub_core::priority::Priority;
 use hub_core::version::Version;
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
-use hub_runtime::host::{HeldWatch, Host, Watches};
+use hub_runtime::host::Host;
 use hub_runtime::observe::report::Reporter;
 use hub_runtime::queue::work::Work;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use crate::state::{Reading, State, WatchName, set};
-use crate::watches;
+use crate::state::{Reading, Scope, State, WatchName, set};
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
@@ -43,13 +43,9 @@ pub(crate) struct Store {
     pub(crate) manager: ManagerName,
     pub(crate) work: Arc<Work<AccessKey>>,
     pub(crate) fleet: FleetCache,
-    /// The decisions of the Placements that ClusterAccesses refer to.
-    placements: Mutex<BTreeMap<PlacementName, [HeldWatch; DecisionKind::ALL.len()]>>,
     settings: RwLock<AccessSettings>,
-    /// The watches on permissions, of the accounts that consumers use and of those that exist, and on cluster Secrets.
-    held: Mutex<BTreeMap<WatchName, HeldWatch>>,
     pub(crate) state: Mutex<State>,
-    watches: OnceLock<Watches>,
+    has_unfollowed: Notify,
     has_backlog: Notify,
 }
 
@@ -59,22 +55,19 @@ impl Store {
         let kinds = [AccessKind::Account, AccessKind::ManifestWork]
             .iter()
             .chain(settings.permission_kinds());
-        let others = ["secrets", CLUSTER_ACCESSES]
-            .into_iter()
-            .chain(watches::kueue().map(|key| key.resource()));
-        for resource in kinds.map(|kind| kind.resource()).chain(others) {
-            host.metrics.declare_written(resource);
+        let others = [MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, SECRET];
+        for (.., plural) in kinds.map(|kind| kind.api()).chain(others) {
+            host.metrics.declare_written(plural);
         }
+        host.metrics.declare_written(CLUSTER_ACCESSES);
         Arc::new(Self {
             reporter: host.reporter(CONTROLLER),
             manager: shared.manager.clone(),
             work: Work::new(&host, CONTROLLER, |key| key.namespace().unwrap_or_default().into()),
             fleet: shared.fleet.clone(),
-            placements: Mutex::default(),
             settings: RwLock::new(settings),
-            held: Mutex::default(),
             state: Mutex::default(),
-            watches: OnceLock::new(),
+            has_unfollowed: Notify::new(),
             has_backlog: Notify::new(),
             host,
         })
@@ -90,7 +83,7 @@ impl Store {
     }
 
     /// Changes ClusterAccesses, and queues what that affects.
-    pub(crate) fn change_objects(self: &Arc<Self>, change: impl FnOnce(&mut Consumers) -> Changed) {
+    pub(crate) fn change_objects(&self, change: impl FnOnce(&mut Consumers) -> Changed) {
         let (changed, becomes_complete) = self.change(|consumers| {
             let was_complete = consumers.is_complete();
             (change(consumers), !was_complete && consumers.is_complete())
@@ -102,89 +95,80 @@ impl Store {
         }
     }
 
-    /// Starts the watches, and those that ClusterAccesses need as they come.
-    pub(crate) fn watch(self: &Arc<Self>, watches: &Watches) {
-        self.host.tasks.spawn("the queue of consumer access", Arc::clone(self).queue_backlog());
-        let _ = self.watches.set(watches.clone());
-        watches::watch(self, watches);
+    /// Notifies that the watches of an account or of a namespace may have to begin or to end.
+    fn follow(&self, scope: Scope) {
+        self.state.lock().unfollowed.insert(scope);
+        self.has_unfollowed.notify_one();
     }
 
-    /// Watches the permissions of an account while a consumer uses it, or it exists.
-    fn follow(self: &Arc<Self>, account: &AccountName) {
-        let Some(watches) = self.watches.get() else { return };
+    /// Waits until watches may have to begin or to end.
+    pub(crate) async fn unfollowed(&self) -> BTreeSet<Scope> {
+        self.has_unfollowed.notified().await;
+        std::mem::take(&mut self.state.lock().unfollowed)
+    }
+
+    /// The watches that an account or a namespace needs: on the permissions of an account that a consumer uses, or that
+    /// exists; and in a namespace on the cluster Secrets, the profiles and the decisions for its ClusterAccesses.
+    pub(crate) fn needed(&self, scope: &Scope) -> BTreeSet<WatchName> {
         let settings = self.settings();
-        let is_followed =
-            settings.consumers.contains(account) || self.state.lock().known.contains(account);
-        for kind in settings.permission_kinds() {
-            let name = WatchName::Permissions(*kind, account.clone());
-            let mut held = self.held.lock();
-            if is_followed {
-                held.entry(name)
-                    .or_insert_with(|| watches::watch_permissions(self, watches, *kind, account));
-                continue;
+        let consumers = &settings.consumers;
+        let namespace = match scope {
+            Scope::Account(account) => {
+                let is_followed =
+                    consumers.contains(account) || self.state.lock().known.contains(account);
+                let kinds = settings.permission_kinds().iter().filter(|_| is_followed);
+                return kinds.map(|kind| WatchName::of(*kind, account)).collect();
             }
-            let mut state = self.state.lock();
-            // The first list may show what the account has left.
-            if state.is_listed(&name) && held.remove(&name).is_some() {
-                state.forget(*kind, account);
-                state.read.remove(&name);
-            }
-        }
-    }
-
-    /// Watches the cluster Secrets and the profiles in a namespace whose consumer gets such Secrets. The watches stay:
-    /// what exists may have to end.
-    fn watch_secrets(self: &Arc<Self>, namespace: &Namespace) {
-        let (settings, Some(watches)) = (self.settings(), self.watches.get()) else { return };
-        let mut held = self.held.lock();
-        let objects = settings.consumers.names_in(namespace);
-        if objects.filter_map(|name| settings.consumers.object(name)).any(|it| it.has_secrets) {
-            held.entry(WatchName::Secrets(namespace.clone()))
-                .or_insert_with(|| watches::watch_secrets(self, watches, namespace));
-        }
-        let Some(consumer) = settings.consumers.argo_cd(namespace) else { return };
-        let provider = settings.provider_of(consumer);
-        let profiles = WatchName::Profiles(namespace.clone(), provider.to_owned());
-        // Another consumer may use another access provider.
-        let is_used = |name: &WatchName| {
-            *name == profiles || !matches!(name, WatchName::Profiles(of, _) if of == namespace)
+            Scope::Namespace(namespace) => namespace,
         };
-        held.retain(|name, _| is_used(name));
-        self.state.lock().read.retain(|name, _| is_used(name));
-        held.entry(profiles.clone())
-            .or_insert_with(|| watches::watch_profiles(self, watches, namespace, provider));
+        let mut objects = consumers.names_in(namespace).filter_map(|name| consumers.object(name));
+        let secrets = objects.any(|object| object.has_secrets);
+        let profiles = consumers.argo_cd(namespace).map(|consumer| {
+            WatchName::Profiles(namespace.clone(), settings.provider_of(consumer).to_owned())
+        });
+        let decisions = consumers.placements_in(namespace).flat_map(|placement| {
+            DecisionKind::ALL.map(|kind| WatchName::Decisions(kind, placement.clone()))
+        });
+        let secrets = secrets.then(|| WatchName::Secrets(namespace.clone()));
+        secrets.into_iter().chain(profiles).chain(decisions).collect()
     }
 
-    /// Watches the decisions of the Placements that ClusterAccesses refer to.
-    fn watch_placements(self: &Arc<Self>) {
-        let Some(watches) = self.watches.get() else { return };
-        let mut held = self.placements.lock();
-        let used = self.settings().consumers.placements();
-        if held.len() == used.len() && used.iter().all(|placement| held.contains_key(placement)) {
-            return;
+    /// Forgets what a watch has shown that is not needed any more. Returns whether it can end.
+    pub(crate) fn end(&self, watch: &WatchName) -> bool {
+        let can_end = match watch {
+            // The first list may show what the account has left.
+            WatchName::Permissions(..) => self.state.lock().is_listed(watch),
+            // Another consumer may use another access provider. Without one, what exists may have to end.
+            WatchName::Profiles(namespace, _) => {
+                self.settings().consumers.argo_cd(namespace).is_some()
+            }
+            WatchName::Decisions(_, placement) => {
+                self.change(|consumers| consumers.forget_decisions(placement));
+                true
+            }
+            _ => false,
+        };
+        if can_end {
+            let mut state = self.state.lock();
+            state.read.remove(watch);
+            if let WatchName::Permissions(kind, account) = watch {
+                state.forget(*kind, account);
+            }
         }
-        held.retain(|placement, _| used.contains(placement));
-        self.change(|consumers| consumers.forget_decisions(&used));
-        for placement in used {
-            held.entry(placement).or_insert_with_key(|placement| {
-                DecisionKind::ALL
-                    .map(|kind| watches::watch_decisions(self, watches, kind, placement))
-            });
-        }
+        can_end
     }
 
     /// Queues what a change of ClusterAccesses affects, and watches what they need.
-    fn objects_changed(self: &Arc<Self>, changed: &Changed) {
+    fn objects_changed(&self, changed: &Changed) {
         if changed.is_empty() {
             return;
         }
-        self.watch_placements();
         for account in changed.values().flatten() {
-            self.follow(account);
+            self.follow(Scope::Account(account.clone()));
         }
         let namespaces: BTreeSet<_> = changed.keys().map(|name| name.namespace.clone()).collect();
         for namespace in &namespaces {
-            self.watch_secrets(namespace);
+            self.follow(Scope::Namespace(namespace.clone()));
         }
         if !self.host.is_working() {
             return;
@@ -245,7 +229,7 @@ impl Store {
     }
 
     /// Queues the backlog, for as long as the process runs.
-    async fn queue_backlog(self: Arc<Self>) {
+    pub(crate) async fn queue_backlog(self: Arc<Self>) {
         loop {
             self.has_backlog.notified().await;
             while self.queue_portion() {
@@ -458,22 +442,22 @@ impl Store {
     }
 
     /// Records that the list of a watch is complete.
-    pub(crate) fn listed(self: &Arc<Self>, watch: &WatchName) {
+    pub(crate) fn listed(&self, watch: &WatchName) {
         let was_listed =
             self.state.lock().read.insert(watch.clone(), Reading::Listed) == Some(Reading::Listed);
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
         if was_listed || !self.host.is_working() {
             return;
         }
-        match watch {
-            WatchName::All(_) => self.queue_everything(),
-            WatchName::Permissions(_, account) => {
-                self.queue_account(account);
-                self.follow(account);
+        match watch.scope() {
+            None => self.queue_everything(),
+            Some(Scope::Account(account)) => {
+                self.queue_account(&account);
+                self.follow(Scope::Account(account));
             }
-            WatchName::Secrets(namespace) | WatchName::Profiles(namespace, _) => {
-                self.queue_integrations_in(&self.fleet.read(), [namespace.clone()].into());
-                self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
+            Some(Scope::Namespace(namespace)) => {
+                self.settings().consumers.names_in(&namespace).for_each(|name| self.mark(name));
+                self.queue_integrations_in(&self.fleet.read(), [namespace].into());
             }
         }
     }
@@ -483,14 +467,14 @@ impl Store {
         if self.state.lock().read.insert(watch.clone(), reading) == Some(reading) {
             return;
         }
-        let settings = self.settings();
-        match watch {
-            WatchName::All(_) => settings.consumers.names().for_each(|name| self.mark(name)),
-            WatchName::Permissions(_, account) => {
-                settings.consumers.of(account).for_each(|consumer| self.mark(&consumer.name));
+        let consumers = &self.settings().consumers;
+        match watch.scope() {
+            None => consumers.names().for_each(|name| self.mark(name)),
+            Some(Scope::Account(account)) => {
+                consumers.of(&account).for_each(|consumer| self.mark(&consumer.name));
             }
-            WatchName::Secrets(namespace) | WatchName::Profiles(namespace, _) => {
-                settings.consumers.names_in(namespace).for_each(|name| self.mark(name));
+            Some(Scope::Namespace(namespace)) => {
+                consumers.names_in(&namespace).for_each(|name| self.mark(name));
             }
         }
     }
@@ -514,23 +498,24 @@ impl Store {
     /// Records that the hub does not serve the kind of a watch. ClusterPermissions need not be installed: nothing that the
     /// watch has shown exists any more. Returns whether no consumer lacks the kind.
     pub(crate) fn not_served(&self, watch: &WatchName) -> bool {
-        let was_listed = self.state.lock().is_listed(watch);
-        // A list follows in any case.
-        self.set_unread(watch, Reading::Unavailable);
+        let is_needed = self.needs(watch);
         if let WatchName::Permissions(kind @ AccessKind::ClusterPermission, account) = watch {
-            self.work.written.retain(|object| WatchName::of(object) != *watch);
-            self.state.lock().forget(*kind, account);
-            if was_listed && self.host.is_working() {
+            let is_it = |key: &AccountKey| key.account == *account;
+            self.work.written.retain(
+                |object| !matches!(object, AccessKey::Access(of, key) if of == kind && is_it(key)),
+            );
+            if self.state.lock().forget(*kind, account) && self.host.is_working() {
                 self.queue_account(account);
             }
-            // Nothing that the account has left will be shown.
-            let is_used = self.settings().consumers.contains(account);
-            if !self.needs(watch) && !is_used && !self.state.lock().known.contains(account) {
-                self.state.lock().read.remove(watch);
-                self.held.lock().remove(watch);
+            // Without the kind, no object of it exists.
+            if !is_needed {
+                self.listed(watch);
+                return true;
             }
         }
-        !self.needs(watch)
+        // A list follows in any case.
+        self.set_unread(watch, Reading::Unavailable);
+        !is_needed
     }
 
     /// Whether consumers need the kind of a watch: that of accounts always, that of permissions if it is configured, and
@@ -538,7 +523,7 @@ impl Store {
     pub(crate) fn needs(&self, watch: &WatchName) -> bool {
         match watch {
             WatchName::Permissions(kind, _) => self.settings().permission_kind() == *kind,
-            WatchName::All(resource) if *resource != AccessKind::Account.resource() => {
+            WatchName::MultiKueueClusters | WatchName::MultiKueueConfigs => {
                 self.settings().consumers.multi_kueue().next().is_some()
             }
             _ => true,
@@ -562,7 +547,7 @@ impl Store {
     }
 
     /// Records an object that a watch shows, or no longer shows.
-    pub(crate) fn set(self: &Arc<Self>, key: &AccessKey, object: Option<ObservedObject>) {
+    pub(crate) fn set(&self, key: &AccessKey, object: Option<ObservedObject>) {
         let is_declared = self.is_declared(key);
         let settings = self.settings();
         let mut state = self.state.lock();
@@ -606,13 +591,13 @@ impl Store {
     }
 
     /// Queues what an object affects that a watch has shown, or no longer shows.
-    fn seen(self: &Arc<Self>, key: &AccessKey, is_declared: bool, is_ours: bool) {
+    fn seen(&self, key: &AccessKey, is_declared: bool, is_ours: bool) {
         let account = match key {
             AccessKey::Access(_, account) => Some(&account.account),
             _ => None,
         };
         if let Some(account) = account.filter(|_| is_ours && !is_declared) {
-            self.follow(account);
+            self.follow(Scope::Account(account.clone()));
         }
         if is_declared || is_ours || account.is_none() {
             self.changed(key);

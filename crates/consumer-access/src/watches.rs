@@ -8,29 +8,29 @@
 //!   Multicluster in the versions that the hub serves. What cannot be read is unknown: what ClusterAccesses have given
 //!   stays, and nothing is created.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
-use hub_api::cluster_profile::ProfileVersion;
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
-use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey, is_dns_label};
+use hub_api::names::{ClusterName, Namespace, ProfileKey, is_dns_label};
 use hub_core::access::is_ours;
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, CLUSTER_SECRET, DecisionKind, ObservedObject, PlacementName,
-    PublishedCluster, cluster_in_secret, cluster_of_secret, permissions_name,
+    AccessKey, AccessName, CLUSTER_SECRET, DecisionKind, ObservedObject, PlacementName,
+    PublishedCluster, cluster_in_secret, permissions_name,
 };
 use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{Each, ObjectKey, Sink, Unreadable, Watch};
 use jiff::Timestamp;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::DynamicObject;
 use serde_json::json;
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::state::WatchName;
+use crate::state::{Scope, WatchName, api_resource};
 use crate::store::Store;
 
 /// The name of the addon that creates accounts on clusters.
@@ -41,93 +41,73 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// How much longer if the hub no longer serves their version: another one is asked for every two minutes at least.
 const REPLACED: Duration = Duration::from_secs(150);
 
-/// A key of each of Kueue's kinds.
-pub(crate) fn kueue() -> [AccessKey; 2] {
-    [AccessKey::MultiKueueCluster("".into()), AccessKey::MultiKueueConfig(String::new())]
-}
-
-/// The API of the kind of an object.
-pub(crate) fn api_resource(key: &AccessKey) -> ApiResource {
-    let (group, version, kind) = key.gvk();
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), key.resource())
-}
-
-/// Starts the watches that do not depend on ClusterAccesses, and that on these.
+/// Starts the watches that do not depend on ClusterAccesses, that on these, and what follows them.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
-    let account = AccessKind::Account.of(&AccountKey { cluster: "".into(), account: "".into() });
-    for example in kueue().into_iter().chain([account]) {
-        let watch = of_kind(&example, None).optional().expected();
-        watches.watch(watch, object_sink(store, example));
-    }
+    let always = [WatchName::Accounts].into_iter().chain(WatchName::KUEUE);
+    let held = always.map(|name| start(store, watches, &name)).collect();
     if store.settings().account_namespace.is_none() {
         let addons = Watch::<ManagedClusterAddOn>::all("managedclusteraddons")
             .named(MANAGED_SERVICE_ACCOUNT);
         watches.watch(addons.optional(), AgentSink(Arc::clone(store)));
     }
     watches.watch(Watch::<ClusterAccess>::all(CLUSTER_ACCESSES), access_sink(store));
+    let followed = follow(Arc::clone(store), watches.clone(), held);
+    watches.spawn("the watches of consumer access", followed);
+    watches.spawn("the queue of consumer access", Arc::clone(store).queue_backlog());
 }
 
-/// Watches the permissions of an account.
-pub(crate) fn watch_permissions(
-    store: &Arc<Store>,
-    watches: &Watches,
-    kind: AccessKind,
-    account: &AccountName,
-) -> HeldWatch {
-    let example = kind.of(&AccountKey { cluster: "".into(), account: account.clone() });
-    let watch = of_kind(&example, None).named(permissions_name(account)).late();
-    let watch = if store.needs(&WatchName::of(&example)) { watch.expected() } else { watch };
-    watches.watch_while_held(watch, object_sink(store, example))
+/// Begins and ends the watches that depend on ClusterAccesses, for as long as the process runs; holds the others.
+async fn follow(store: Arc<Store>, watches: Watches, _always: Vec<HeldWatch>) {
+    let mut held = BTreeMap::<Scope, BTreeMap<WatchName, HeldWatch>>::new();
+    loop {
+        for scope in store.unfollowed().await {
+            let needed = store.needed(&scope);
+            let of_scope = held.entry(scope.clone()).or_default();
+            // What a watch has shown is forgotten with it, and does not count for a later one.
+            of_scope.retain(|name, _| needed.contains(name) || !store.end(name));
+            for name in needed {
+                of_scope.entry(name).or_insert_with_key(|name| start(&store, &watches, name));
+            }
+            if of_scope.is_empty() {
+                held.remove(&scope);
+            }
+            yield_now().await;
+        }
+    }
 }
 
-/// Watches the cluster Secrets in a namespace.
-pub(crate) fn watch_secrets(
-    store: &Arc<Store>,
-    watches: &Watches,
-    namespace: &Namespace,
-) -> HeldWatch {
-    let example =
-        AccessKey::ClusterSecret(ProfileKey { namespace: namespace.clone(), cluster: "".into() });
-    let watch = of_kind(&example, Some(namespace));
-    let labels = format!("{}={}", CLUSTER_SECRET.0, CLUSTER_SECRET.1);
-    watches.watch_while_held(watch.labelled(labels).late(), object_sink(store, example))
-}
-
-/// Watches the profiles in a namespace, in v1alpha1, for what they publish by an access provider.
-pub(crate) fn watch_profiles(
-    store: &Arc<Store>,
-    watches: &Watches,
-    namespace: &Namespace,
-    provider: &str,
-) -> HeldWatch {
-    let kind = ProfileVersion::V1alpha1.resource();
-    let watch = Watch::dynamic("clusterprofiles", &kind, Some(namespace.as_str()));
-    watches.watch_while_held(watch.late().expected(), published_sink(store, namespace, provider))
-}
-
-/// Watches the decisions of a Placement in one kind, by the label with its name.
-pub(crate) fn watch_decisions(
-    store: &Arc<Store>,
-    watches: &Watches,
-    kind: DecisionKind,
-    placement: &PlacementName,
-) -> HeldWatch {
-    let resource = match kind {
-        DecisionKind::Ocm => "placementdecisions",
-        DecisionKind::SigV1alpha1 => "placementdecisions (SIG v1alpha1)",
-        DecisionKind::SigV1alpha2 => "placementdecisions (SIG v1alpha2)",
+fn start(store: &Arc<Store>, watches: &Watches, name: &WatchName) -> HeldWatch {
+    let kind = name.api();
+    let resource = match name {
+        WatchName::Decisions(DecisionKind::SigV1alpha1, _) => "placementdecisions (SIG v1alpha1)",
+        WatchName::Decisions(DecisionKind::SigV1alpha2, _) => "placementdecisions (SIG v1alpha2)",
+        _ => kind.3,
     };
-    let (group, version, name) = kind.gvk();
-    let gvk = GroupVersionKind::gvk(group, version, name);
-    let api = ApiResource::from_gvk_with_plural(&gvk, "placementdecisions");
-    let (namespace, name) = placement;
-    let watch = Watch::dynamic(resource, &api, Some(namespace.as_str()));
-    let sink = DecisionSink::new(store, kind, placement);
-    watches.watch_while_held(watch.labelled(kind.selector(name)).late(), sink)
-}
-
-fn of_kind(example: &AccessKey, namespace: Option<&Namespace>) -> Watch<DynamicObject> {
-    Watch::dynamic(example.resource(), &api_resource(example), namespace.map(Namespace::as_str))
+    let namespace = match name.scope() {
+        Some(Scope::Namespace(namespace)) => Some(namespace),
+        Some(Scope::Account(_)) | None => None,
+    };
+    let namespace = namespace.as_ref().map(Namespace::as_str);
+    let watch = Watch::dynamic(resource, &api_resource(kind), namespace);
+    let watch = match name {
+        WatchName::Accounts | WatchName::MultiKueueClusters | WatchName::MultiKueueConfigs => {
+            watch.optional().expected()
+        }
+        WatchName::Permissions(_, account) => {
+            let watch = watch.named(permissions_name(account)).late();
+            if store.needs(name) { watch.expected() } else { watch }
+        }
+        WatchName::Secrets(_) => {
+            watch.labelled(format!("{}={}", CLUSTER_SECRET.0, CLUSTER_SECRET.1)).late()
+        }
+        WatchName::Profiles(..) => watch.late().expected(),
+        WatchName::Decisions(kind, placement) => {
+            let sink = DecisionSink::new(store, *kind, placement);
+            return watches
+                .watch_while_held(watch.labelled(kind.selector(&placement.1)).late(), sink);
+        }
+    };
+    watches.watch_while_held(watch, WatchSink { store: Arc::clone(store), name: name.clone() })
 }
 
 /// Reads an object: the data of a Secret takes the place of a spec.
@@ -194,25 +174,49 @@ impl Sink<ManagedClusterAddOn> for AgentSink {
     }
 }
 
-/// An object as a watch shows it, or that it does not exist any more.
-type Shown = Option<Result<DynamicObject, Unreadable>>;
-
 /// Receives the objects of one watch, and what is known of them.
-pub(crate) struct WatchSink<T> {
-    store: Arc<Store>,
-    name: WatchName,
-    /// What its objects have in common.
-    of: T,
-    set: fn(&Arc<Store>, &T, &ObjectKey, Shown),
+pub(crate) struct WatchSink {
+    pub(crate) store: Arc<Store>,
+    pub(crate) name: WatchName,
 }
 
-impl<T: Send + 'static> Sink<DynamicObject> for WatchSink<T> {
+impl WatchSink {
+    /// Records an object as the watch shows it, or that it does not exist any more.
+    fn set(&self, key: &ObjectKey, object: Option<Result<DynamicObject, Unreadable>>) {
+        let store = &self.store;
+        // The last readable state of a profile stays in use, and so does the cluster of a Secret.
+        match (&self.name, &object) {
+            (WatchName::Profiles(..) | WatchName::Secrets(_), Some(Err(_))) => {}
+            (WatchName::Profiles(_, provider), profile) => {
+                let published = profile.as_ref().and_then(|profile| {
+                    let profile = profile.as_ref().ok()?;
+                    let observed = ObservedProfile::read(&profile.metadata, &profile.data);
+                    let is_ours = is_ours(&observed, &store.manager);
+                    is_ours.then(|| PublishedCluster::read(&observed, provider)).flatten()
+                });
+                store.set_published(&ProfileKey::from(key), published.as_ref());
+            }
+            (WatchName::Secrets(namespace), secret) => {
+                let cluster = secret
+                    .as_ref()
+                    .and_then(|secret| cluster_in_secret(&secret.as_ref().ok()?.data["data"]));
+                store.set_rival(namespace, &key.name, cluster);
+            }
+            _ => {}
+        }
+        if let Some(key) = self.name.key(key) {
+            store.set(&key, object.map(|object| observed(&key, object)));
+        }
+    }
+}
+
+impl Sink<DynamicObject> for WatchSink {
     fn apply(&mut self, key: &ObjectKey, object: Result<DynamicObject, Unreadable>) {
-        (self.set)(&self.store, &self.of, key, Some(object));
+        self.set(key, Some(object));
     }
 
     fn delete(&mut self, key: &ObjectKey) {
-        (self.set)(&self.store, &self.of, key, None);
+        self.set(key, None);
     }
 
     fn listed(&mut self) {
@@ -229,76 +233,6 @@ impl<T: Send + 'static> Sink<DynamicObject> for WatchSink<T> {
 
     fn not_served(&mut self) -> bool {
         self.store.not_served(&self.name)
-    }
-}
-
-/// Receives the objects of the watch that shows this one.
-pub(crate) fn object_sink(store: &Arc<Store>, example: AccessKey) -> WatchSink<AccessKey> {
-    WatchSink {
-        store: Arc::clone(store),
-        name: WatchName::of(&example),
-        of: example,
-        set: |store, example, key, object| {
-            if let AccessKey::ClusterSecret(ProfileKey { namespace, .. }) = example {
-                match &object {
-                    Some(Ok(secret)) => {
-                        let cluster = cluster_in_secret(&secret.data["data"]);
-                        store.set_rival(namespace, &key.name, cluster);
-                    }
-                    Some(Err(_)) => {}
-                    None => store.set_rival(namespace, &key.name, None),
-                }
-            }
-            if let Some(key) = key_like(example, key) {
-                store.set(&key, object.map(|object| observed(&key, object)));
-            }
-        },
-    }
-}
-
-/// The key of an object of the same watch; `None` for a Secret whose name we do not use.
-fn key_like(example: &AccessKey, key: &ObjectKey) -> Option<AccessKey> {
-    Some(match example {
-        AccessKey::Access(AccessKind::Account, _) => AccessKind::Account.of(&AccountKey::from(key)),
-        // Permissions have another name than their account.
-        AccessKey::Access(kind, AccountKey { account, .. }) => {
-            kind.of(&AccountKey { account: account.clone(), ..AccountKey::from(key) })
-        }
-        AccessKey::MultiKueueCluster(_) => {
-            AccessKey::MultiKueueCluster(ClusterName::new(key.name.clone()))
-        }
-        AccessKey::MultiKueueConfig(_) => AccessKey::MultiKueueConfig(key.name.to_string()),
-        AccessKey::ClusterSecret(_) => AccessKey::ClusterSecret(ProfileKey {
-            namespace: Namespace::new(key.namespace.clone()),
-            cluster: cluster_of_secret(&key.name)?,
-        }),
-        AccessKey::ClusterAccess(_) => AccessKey::ClusterAccess(AccessName::from(key)),
-    })
-}
-
-/// Receives the profiles in a namespace, for its cluster Secrets: what they publish by this access provider.
-pub(crate) fn published_sink(
-    store: &Arc<Store>,
-    namespace: &Namespace,
-    provider: &str,
-) -> WatchSink<String> {
-    WatchSink {
-        store: Arc::clone(store),
-        name: WatchName::Profiles(namespace.clone(), provider.to_owned()),
-        of: provider.to_owned(),
-        set: |store, provider, key, profile| {
-            let published = match profile {
-                Some(Ok(profile)) => {
-                    let observed = ObservedProfile::read(&profile.metadata, &profile.data);
-                    let is_ours = is_ours(&observed, &store.manager);
-                    is_ours.then(|| PublishedCluster::read(&observed, provider)).flatten()
-                }
-                // The last readable state of a profile stays in use.
-                Some(Err(_)) => return,
-                None => None,
-            };
-            store.set_published(&ProfileKey::from(key), published.as_ref());
-        },
     }
 }
 

@@ -22,9 +22,9 @@ use hub_runtime::written::Left;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use crate::state::{State, WatchName};
+use crate::state::{State, WatchName, api_resource};
 use crate::store::Store;
-use crate::watches::{api_resource, kueue, observed};
+use crate::watches::observed;
 
 impl Objects for Store {
     type Key = AccessKey;
@@ -40,12 +40,9 @@ impl Objects for Store {
     }
 
     fn target(&self, key: &AccessKey) -> Target {
-        Target::of::<DynamicObject>(
-            key.resource(),
-            &api_resource(key),
-            key.namespace(),
-            &key.name(),
-        )
+        let kind = key.api();
+        let (resource, kind) = (kind.3, api_resource(kind));
+        Target::of::<DynamicObject>(resource, &kind, key.namespace(), &key.name())
     }
 
     fn known(&self, key: &AccessKey) -> Option<Version> {
@@ -132,8 +129,9 @@ impl Store {
     ) -> Planned<Self> {
         let account_key = AccessKind::Account.of(account);
         let watched = settings.permission_kinds().iter().copied().chain([AccessKind::Account]);
-        let unlisted =
-            watched.filter(|kind| !state.is_listed(&WatchName::of(&kind.of(account)))).collect();
+        let unlisted = watched
+            .filter(|kind| !state.is_listed(&WatchName::of(*kind, &account.account)))
+            .collect();
         let observed = ObservedAccess {
             objects: by_kind(account, |key| found(key).cloned()),
             created: by_kind(account, |key| state.created.get(key).cloned()),
@@ -197,7 +195,7 @@ fn plan_integration<'a>(
                 WatchName::Profiles(namespace.clone(), provider.to_owned()),
             ]
         }
-        _ => kueue().map(|key| WatchName::of(&key)),
+        _ => WatchName::KUEUE,
     };
     let has_ended = || state.is_ours(key) && settings.grant_of(fleet, key) == Grant::Refused;
     if !watches.iter().all(|watch| state.is_listed(watch)) && !has_ended() {

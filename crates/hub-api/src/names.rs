@@ -192,6 +192,9 @@ impl fmt::Display for SecretKey {
     }
 }
 
+/// The group, version, name and plural of a kind.
+pub type ApiKind = (&'static str, &'static str, &'static str, &'static str);
+
 /// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {

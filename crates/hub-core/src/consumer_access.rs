@@ -54,7 +54,8 @@ pub use desired::{
     IntegrationPlan,
 };
 pub use kind::{
-    AccessKey, AccessKind, KUEUE_API, cluster_of_secret, cluster_secret_name, permissions_name,
+    AccessKey, AccessKind, MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, SECRET, cluster_of_secret,
+    cluster_secret_name, permissions_name,
 };
 pub use kueue::MAX_CLUSTERS;
 pub use observed::{Content, FoundObject, ObservedAccess, ObservedObject};

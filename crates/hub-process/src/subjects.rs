@@ -49,7 +49,7 @@ pub(crate) fn reference(subject: &Subject, profiles: ProfileVersion) -> ObjectRe
             of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name)
         }
         Subject::Access(key) => {
-            let (group, version, kind) = key.gvk();
+            let (group, version, kind, _) = key.api();
             let version = GroupVersion::gv(group, version).api_version();
             of(version, kind, key.namespace(), &key.name())
         }

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::ConsumerAccess;
 use crate::state::Backlog;
-use crate::watches::{DecisionSink, kueue, object_sink, published_sink};
+use crate::watches::{DecisionSink, WatchSink};
 
 /// Two objects, one of them for Kueue.
 fn declared() -> Value {
@@ -98,7 +98,7 @@ fn key(account: &str) -> AccountKey {
 }
 
 fn watch(kind: AccessKind, account: &str) -> WatchName {
-    WatchName::of(&kind.of(&key(account)))
+    WatchName::of(kind, &account.into())
 }
 
 const PERMISSION: AccessKind = AccessKind::ClusterPermission;
@@ -283,6 +283,10 @@ async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_accoun
     }
 }
 
+fn sink(store: &Arc<Store>, name: WatchName) -> WatchSink {
+    WatchSink { store: Arc::clone(store), name }
+}
+
 fn is_planned(store: &Store, key: &AccessKey) -> bool {
     matches!(store.plan(key, None), Planned::Write(..))
 }
@@ -291,7 +295,7 @@ fn is_planned(store: &Store, key: &AccessKey) -> bool {
 async fn nothing_is_planned_for_kueue_before_both_lists_are_complete() {
     for first in [0, 1] {
         let store = store();
-        let mut sinks = kueue().map(|example| object_sink(&store, example));
+        let mut sinks = WatchName::KUEUE.map(|name| sink(&store, name));
         let config = AccessKey::MultiKueueConfig("multikueue".to_owned());
         assert!(!is_planned(&store, &config));
         sinks[first].listed();
@@ -313,10 +317,10 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
         AccessKey::ClusterSecret(ProfileKey { namespace: namespace.into(), cluster: "c1".into() })
     };
     let (one, two) = (secret_in("one"), secret_in("two"));
-    store.listed(&WatchName::of(&one));
+    store.listed(&WatchName::Secrets("one".into()));
     store.listed(&WatchName::Profiles("two".into(), "own".to_owned()));
     assert!(!is_planned(&store, &one) && !is_planned(&store, &two));
-    store.listed(&WatchName::of(&two));
+    store.listed(&WatchName::Secrets("two".into()));
     assert!(!is_planned(&store, &one), "the profiles are missing");
     assert!(is_planned(&store, &two));
 }
@@ -337,11 +341,11 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_
         Some(patch["status"]["conditions"][1].clone())
     };
     let ready = || Some(condition()?["reason"].as_str()?.to_owned());
-    let mut profiles = published_sink(&store, &"team".into(), "open-cluster-management");
+    let provider = "open-cluster-management".to_owned();
+    let mut profiles = sink(&store, WatchName::Profiles("team".into(), provider));
     assert!(!profiles.not_served());
     assert_eq!(ready(), None, "that is not known yet");
-    let secret = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
-    let mut sink = object_sink(&store, AccessKey::ClusterSecret(secret));
+    let mut sink = sink(&store, WatchName::Secrets("team".into()));
     sink.refused();
     assert_eq!(ready().as_deref(), Some("Unavailable"));
     // Why lists fail for a minute is known.

@@ -437,11 +437,10 @@ impl Consumers {
         }
     }
 
-    /// The Placements that objects refer to.
-    #[must_use]
-    pub fn placements(&self) -> BTreeSet<PlacementName> {
-        let consumers = self.objects.values().filter_map(|object| object.consumer.as_ref().ok());
-        consumers.filter_map(Consumer::placement_name).collect()
+    /// The Placements that the objects in a namespace refer to.
+    pub fn placements_in(&self, namespace: &Namespace) -> impl Iterator<Item = PlacementName> {
+        let objects = self.names_in(namespace).filter_map(|name| self.object(name));
+        objects.filter_map(|object| object.consumer.as_ref().ok()?.placement_name())
     }
 
     /// Whether the Placement of a consumer has decided for a cluster; `None` if that is unknown.
@@ -560,9 +559,9 @@ impl Consumers {
         has_recovered
     }
 
-    /// Drops what is known of Placements that no object refers to.
-    pub fn forget_decisions(&mut self, used: &BTreeSet<PlacementName>) {
-        self.decisions.retain(|placement, _| used.contains(placement));
+    /// Drops what is known of a Placement that no object refers to.
+    pub fn forget_decisions(&mut self, placement: &PlacementName) {
+        self.decisions.remove(placement);
     }
 }
 

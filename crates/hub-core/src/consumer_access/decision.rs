@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hub_api::names::ClusterName;
+use hub_api::names::{ApiKind, ClusterName};
 use serde_json::Value;
 
 /// The kinds of objects with decisions of Placements. Where the hub serves both, a decision of either counts: Open Cluster
@@ -19,15 +19,14 @@ pub enum DecisionKind {
 impl DecisionKind {
     pub const ALL: [Self; 3] = [Self::Ocm, Self::SigV1alpha1, Self::SigV1alpha2];
 
-    /// Group, version and kind.
     #[must_use]
-    pub fn gvk(self) -> (&'static str, &'static str, &'static str) {
+    pub fn api(self) -> ApiKind {
         let (group, version) = match self {
             Self::Ocm => ("cluster.open-cluster-management.io", "v1beta1"),
             Self::SigV1alpha1 => ("multicluster.x-k8s.io", "v1alpha1"),
             Self::SigV1alpha2 => ("multicluster.x-k8s.io", "v1alpha2"),
         };
-        (group, version, "PlacementDecision")
+        (group, version, "PlacementDecision", "placementdecisions")
     }
 
     /// The selector of the objects of a Placement.

@@ -206,7 +206,7 @@ pub(super) struct Desired {
 impl Desired {
     /// A new object.
     pub(super) fn object(&self, key: &AccessKey) -> Value {
-        let (group, version, kind) = key.gvk();
+        let (group, version, kind, _) = key.api();
         let separator = if group.is_empty() { "" } else { "/" };
         let present = |values: &BTreeMap<String, Value>| -> Map<String, Value> {
             values.clone().into_iter().filter(|(_, value)| !value.is_null()).collect()

@@ -3,13 +3,17 @@
 use std::fmt;
 
 use hub_api::cluster_access::CLUSTER_ACCESSES;
-use hub_api::names::{AccountKey, AccountName, ClusterName, ProfileKey};
+use hub_api::names::{AccountKey, AccountName, ApiKind, ClusterName, ProfileKey};
 use strum::EnumString;
 
 use super::consumers::AccessName;
 
-/// The API of Kueue's objects.
-pub const KUEUE_API: (&str, &str) = ("kueue.x-k8s.io", "v1beta2");
+/// The kinds by which applications find their clusters.
+pub const MULTI_KUEUE_CLUSTER: ApiKind =
+    ("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster", "multikueueclusters");
+pub const MULTI_KUEUE_CONFIG: ApiKind =
+    ("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig", "multikueueconfigs");
+pub const SECRET: ApiKind = ("", "v1", "Secret", "secrets");
 
 /// The prefix of the names of Argo CD's Secrets, followed by the name of the cluster.
 const CLUSTER_SECRET_PREFIX: &str = "hub-addons-cluster-";
@@ -66,27 +70,24 @@ impl AccessKind {
         AccessKey::Access(self, account.clone())
     }
 
-    /// The group, version and name of the kind.
     #[must_use]
-    pub const fn gvk(self) -> (&'static str, &'static str, &'static str) {
+    pub const fn api(self) -> ApiKind {
         match self {
-            Self::Account => {
-                ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount")
+            Self::Account => (
+                "authentication.open-cluster-management.io",
+                "v1beta1",
+                "ManagedServiceAccount",
+                "managedserviceaccounts",
+            ),
+            Self::ManifestWork => {
+                ("work.open-cluster-management.io", "v1", "ManifestWork", "manifestworks")
             }
-            Self::ManifestWork => ("work.open-cluster-management.io", "v1", "ManifestWork"),
-            Self::ClusterPermission => {
-                ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission")
-            }
-        }
-    }
-
-    /// The plural of the kind.
-    #[must_use]
-    pub const fn resource(self) -> &'static str {
-        match self {
-            Self::Account => "managedserviceaccounts",
-            Self::ManifestWork => "manifestworks",
-            Self::ClusterPermission => "clusterpermissions",
+            Self::ClusterPermission => (
+                "rbac.open-cluster-management.io",
+                "v1alpha1",
+                "ClusterPermission",
+                "clusterpermissions",
+            ),
         }
     }
 }
@@ -129,36 +130,23 @@ impl AccessKey {
         }
     }
 
-    /// The group, version and name of the kind.
     #[must_use]
-    pub const fn gvk(&self) -> (&'static str, &'static str, &'static str) {
+    pub const fn api(&self) -> ApiKind {
         match self {
-            Self::Access(kind, _) => kind.gvk(),
+            Self::Access(kind, _) => kind.api(),
             Self::ClusterAccess(_) => {
-                ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess")
+                ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess", CLUSTER_ACCESSES)
             }
-            Self::MultiKueueCluster(_) => (KUEUE_API.0, KUEUE_API.1, "MultiKueueCluster"),
-            Self::MultiKueueConfig(_) => (KUEUE_API.0, KUEUE_API.1, "MultiKueueConfig"),
-            Self::ClusterSecret(_) => ("", "v1", "Secret"),
-        }
-    }
-
-    /// The plural of the kind.
-    #[must_use]
-    pub const fn resource(&self) -> &'static str {
-        match self {
-            Self::Access(kind, _) => kind.resource(),
-            Self::ClusterAccess(_) => CLUSTER_ACCESSES,
-            Self::MultiKueueCluster(_) => "multikueueclusters",
-            Self::MultiKueueConfig(_) => "multikueueconfigs",
-            Self::ClusterSecret(_) => "secrets",
+            Self::MultiKueueCluster(_) => MULTI_KUEUE_CLUSTER,
+            Self::MultiKueueConfig(_) => MULTI_KUEUE_CONFIG,
+            Self::ClusterSecret(_) => SECRET,
         }
     }
 }
 
 impl fmt::Display for AccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.gvk().2;
+        let kind = self.api().2;
         match self.namespace() {
             Some(namespace) => write!(f, "{kind} {namespace}/{}", self.name()),
             None => write!(f, "{kind} {}", self.name()),
