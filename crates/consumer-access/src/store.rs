@@ -11,7 +11,7 @@ use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespac
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind,
     KnownAccounts, MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, ObservedObject, PlacementName,
-    PublishedCluster, SECRET, cluster_secret_name, of_kueue,
+    PublishedCluster, SECRET, cluster_secret_name,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -160,26 +160,20 @@ impl Store {
 
     /// Queues what a change of ClusterAccesses affects, and watches what they need.
     fn objects_changed(&self, changed: &Changed) {
-        if changed.is_empty() {
-            return;
+        for (name, accounts) in changed {
+            self.follow(Scope::Namespace(name.namespace.clone()));
+            for account in accounts {
+                self.follow(Scope::Account(account.clone()));
+            }
         }
-        for account in changed.values().flatten() {
-            self.follow(Scope::Account(account.clone()));
-        }
-        let namespaces: BTreeSet<_> = changed.keys().map(|name| name.namespace.clone()).collect();
-        for namespace in &namespaces {
-            self.follow(Scope::Namespace(namespace.clone()));
-        }
-        if !self.host.is_working() {
+        if changed.is_empty() || !self.host.is_working() {
             return;
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
-        let keys = settings.concerned_by(&fleet, changed, &self.state.lock().known);
-        self.queue_accounts(&fleet, keys);
-        self.queue_integrations_in(&fleet, namespaces);
-        for name in changed.keys() {
-            self.mark(name);
-        }
+        let state = self.state.lock();
+        let keys = settings.concerned_by(&fleet, changed, &state.known, &state.objects);
+        drop(state);
+        self.queue_all(&fleet, keys);
     }
 
     /// Records whether all ClusterAccesses are known.
@@ -202,14 +196,10 @@ impl Store {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let consumers = settings.consumers.in_namespace(&placement.0);
         for consumer in consumers.filter(|it| it.placement_name().as_ref() == Some(placement)) {
-            let keys = settings.concerned_by_decisions(
-                &fleet,
-                consumer,
-                clusters,
-                &self.state.lock().known,
-            );
-            self.queue_all(&fleet, keys.into_iter().collect());
-            self.mark(&consumer.name);
+            let state = self.state.lock();
+            let keys = settings.objects_of(&fleet, &consumer.name, clusters, &state.known);
+            drop(state);
+            self.queue_all(&fleet, keys);
         }
     }
 
@@ -254,82 +244,53 @@ impl Store {
         let keys = state.backlog.next_keys(AT_ONCE);
         if !keys.is_empty() {
             drop(state);
-            self.queue_all(&fleet, keys);
+            for key in keys {
+                self.queue(&fleet, key);
+            }
             return true;
         }
         let Some(name) = state.backlog.names.pop_first() else { return false };
-        let is_last_in_namespace =
-            state.backlog.names.first().is_none_or(|next| next.namespace != name.namespace);
         drop(state);
-        let account = self.settings().consumers.get(&name).map(|it| it.account.clone());
-        self.queue_users(&fleet, &[(name.clone(), account.into_iter().collect())].into());
-        self.mark(&name);
-        if is_last_in_namespace {
-            self.queue_integrations(&fleet, &Touched::Namespaces([name.namespace].into()));
-        }
+        let known = KnownAccounts::default();
+        let keys = self.settings().objects_of(&fleet, &name, None, &known);
+        self.queue_all(&fleet, keys);
         true
     }
 
-    /// Queues accounts on the clusters that can be granted to the objects that use them.
-    fn queue_users(&self, fleet: &Fleet, users: &Changed) {
-        let keys = self.settings().concerned_by(fleet, users, &KnownAccounts::default());
-        self.queue_accounts(fleet, keys);
-    }
-
-    fn queue_accounts(&self, fleet: &Fleet, keys: impl IntoIterator<Item = AccountKey>) {
-        let keys = keys.into_iter().map(|key| AccessKind::Account.of(&key));
-        self.queue_all(fleet, keys.collect());
-    }
-
     /// Queues a few keys at once, and many in portions, so that nothing else waits for long.
-    fn queue_all(&self, fleet: &Fleet, keys: Vec<AccessKey>) {
+    fn queue_all(&self, fleet: &Fleet, keys: BTreeSet<AccessKey>) {
         if keys.len() > AT_ONCE {
             self.state.lock().backlog.keys.extend(keys);
             return self.has_backlog.notify_one();
         }
         for key in keys {
-            match key {
-                AccessKey::Access(_, account) => self.queue_if_needed(fleet, &account),
-                key => self.queue(fleet, key),
-            }
+            self.queue(fleet, key);
         }
     }
 
-    /// Queues an account on every cluster.
+    /// Queues an account on every cluster, with its consumers.
     fn queue_account(&self, account: &AccountName) {
         let (fleet, settings) = (self.fleet.read(), self.settings());
-        let users = settings.consumers.of(account);
-        let users: Changed =
-            users.map(|user| (user.name.clone(), [account.clone()].into())).collect();
-        self.queue_users(&fleet, &users);
         let known = self.state.lock().known.of(account);
-        self.queue_accounts(&fleet, known);
-        for name in users.keys() {
-            self.mark(name);
+        let mut keys: BTreeSet<_> = known.iter().map(|key| AccessKind::Account.of(key)).collect();
+        for consumer in settings.consumers.of(account) {
+            let known = KnownAccounts::default();
+            keys.extend(settings.objects_of(&fleet, &consumer.name, None, &known));
         }
+        self.queue_all(&fleet, keys);
     }
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let keys = self.settings().concerned(fleet, touched, &self.state.lock().known);
-        self.queue_accounts(fleet, keys);
-        self.queue_integrations(fleet, touched);
-        self.mark_touched(fleet, touched);
-    }
-
-    /// Queues the objects by which applications find their clusters that a change of the fleet affects.
-    fn queue_integrations(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
-        let keys = settings.integrations_concerned(fleet, touched, &self.state.lock().objects);
-        self.queue_all(fleet, keys.into_iter().collect());
-    }
-
-    /// Queues the objects by which the applications in these namespaces find their clusters. The namespace of Kueue may
-    /// have been another one, and what exists may have to end.
-    fn queue_integrations_in(&self, fleet: &Fleet, namespaces: BTreeSet<Namespace>) {
-        let existing: Vec<_> = of_kueue(&self.state.lock().objects).cloned().collect();
-        self.queue_all(fleet, existing);
-        self.queue_integrations(fleet, &Touched::Namespaces(namespaces));
+        let state = self.state.lock();
+        let mut keys = settings.concerned(fleet, touched, &state.known, &state.objects);
+        if let Touched::Cluster(cluster) = touched {
+            let counting = state.counting.get(cluster).into_iter().flatten();
+            keys.extend(counting.cloned().map(AccessKey::ClusterAccess));
+        }
+        drop(state);
+        self.queue_all(fleet, keys);
     }
 
     /// Queues an account, unless it is refused and has no object, and no attempt to create it is under way.
@@ -355,10 +316,12 @@ impl Store {
         }
     }
 
-    /// Queues an object by which an application finds its clusters. Revocations and MultiKueueConfigs go first; a
-    /// MultiKueueConfig is a single write.
+    /// Queues an object. Of those by which an application finds its clusters, revocations and MultiKueueConfigs go first;
+    /// a MultiKueueConfig is a single write.
     fn queue(&self, fleet: &Fleet, key: AccessKey) {
         let priority = match &key {
+            AccessKey::Access(_, account) => return self.queue_if_needed(fleet, account),
+            AccessKey::ClusterAccess(name) => return self.mark(name),
             AccessKey::MultiKueueConfig(_) => Priority::End,
             key => Priority::of_profile(
                 self.settings().grant_of(fleet, key),
@@ -372,52 +335,6 @@ impl Store {
     pub(crate) fn mark(&self, name: &AccessName) {
         if self.host.is_working() {
             self.work.add_with(AccessKey::ClusterAccess(name.clone()), Priority::Update);
-        }
-    }
-
-    /// Queues the statuses that count a cluster or may have to, or are in these namespaces.
-    fn mark_touched(&self, fleet: &Fleet, touched: &Touched) {
-        let settings = self.settings();
-        let mut names = BTreeSet::new();
-        match touched {
-            Touched::Nothing | Touched::Report(_) => {}
-            Touched::Cluster(cluster) => {
-                let counting = self.state.lock().counting.get(cluster).cloned();
-                names.extend(counting.into_iter().flatten());
-                // The namespace of a cluster is protected while the cluster exists.
-                let own = cluster.as_str().into();
-                let namespaces = fleet.candidates_for(cluster).chain([&own]);
-                names.extend(namespaces.flat_map(|it| settings.consumers.names_in(it)).cloned());
-            }
-            Touched::Namespaces(namespaces) => {
-                let in_namespaces = namespaces.iter();
-                names.extend(in_namespaces.flat_map(|it| settings.consumers.names_in(it)).cloned());
-            }
-        }
-        for name in &names {
-            self.mark(name);
-        }
-    }
-
-    /// Queues an object that has changed, with those that depend on it.
-    fn changed(&self, key: &AccessKey) {
-        if !self.host.is_working() {
-            return;
-        }
-        let fleet = self.fleet.read();
-        let AccessKey::Access(_, account) = key else { return self.queue(&fleet, key.clone()) };
-        self.queue_access(&fleet, account, None);
-    }
-
-    /// Queues the statuses that depend on an object.
-    fn mark_users(&self, key: &AccessKey) {
-        let AccessKey::Access(_, account) = key else { return };
-        if !self.host.is_working() {
-            return;
-        }
-        let (fleet, settings) = (self.fleet.read(), self.settings());
-        for consumer in settings.users(&fleet, account) {
-            self.mark(&consumer.name);
         }
     }
 
@@ -456,8 +373,7 @@ impl Store {
                 self.follow(Scope::Account(account));
             }
             Some(Scope::Namespace(namespace)) => {
-                self.settings().consumers.names_in(&namespace).for_each(|name| self.mark(name));
-                self.queue_integrations_in(&self.fleet.read(), [namespace].into());
+                self.fleet_changed(&self.fleet.read(), &Touched::Namespaces([namespace].into()));
             }
         }
     }
@@ -546,10 +462,11 @@ impl Store {
         }
     }
 
-    /// Records an object that a watch shows, or no longer shows.
+    /// Records an object that a watch shows, or no longer shows, and queues what it affects.
     pub(crate) fn set(&self, key: &AccessKey, object: Option<ObservedObject>) {
-        let is_declared = self.is_declared(key);
-        let settings = self.settings();
+        let (fleet, settings) = (self.fleet.read(), self.settings());
+        // An object that has the name of one of a declared account.
+        let is_declared = matches!(key, AccessKey::Access(_, account) if settings.consumers.contains(&account.account));
         let mut state = self.state.lock();
         let (was_ours, was_foreign) = (state.is_ours(key), state.is_foreign(&settings, key));
         let is_changed = if let Some(object) = object {
@@ -563,44 +480,37 @@ impl Store {
         let is_ours = was_ours || state.is_ours(key);
         let is_foreign = state.is_foreign(&settings, key);
         drop(state);
-        self.seen(key, is_declared, is_ours);
-        if is_changed {
-            self.mark_users(key);
-        }
-        self.owner_changed(key, was_foreign, is_foreign);
-    }
-
-    /// Queues the MultiKueueConfigs if a MultiKueueCluster passes to another owner, or from one: they do not list it then.
-    fn owner_changed(&self, key: &AccessKey, was_foreign: bool, is_foreign: bool) {
-        if !matches!(key, AccessKey::MultiKueueCluster(_))
-            || was_foreign == is_foreign
-            || !self.host.is_working()
+        if let AccessKey::Access(_, account) = key
+            && is_ours
+            && !is_declared
         {
+            self.follow(Scope::Account(account.account.clone()));
+        }
+        if !self.host.is_working() {
             return;
         }
-        let fleet = self.fleet.read();
-        let configs: Vec<_> = self.settings().multi_kueue_configs().collect();
-        for config in configs {
-            self.queue(&fleet, config);
-        }
-    }
-
-    /// Whether an object has the name of one of a declared account.
-    fn is_declared(&self, key: &AccessKey) -> bool {
-        matches!(key, AccessKey::Access(_, account) if self.settings().consumers.contains(&account.account))
-    }
-
-    /// Queues what an object affects that a watch has shown, or no longer shows.
-    fn seen(&self, key: &AccessKey, is_declared: bool, is_ours: bool) {
-        let account = match key {
-            AccessKey::Access(_, account) => Some(&account.account),
-            _ => None,
+        let AccessKey::Access(_, account) = key else {
+            self.queue(&fleet, key.clone());
+            // A MultiKueueConfig does not list the MultiKueueCluster of another owner.
+            if matches!(key, AccessKey::MultiKueueCluster(_)) && was_foreign != is_foreign {
+                settings.multi_kueue_configs().for_each(|config| self.queue(&fleet, config));
+            }
+            return;
         };
-        if let Some(account) = account.filter(|_| is_ours && !is_declared) {
-            self.follow(Scope::Account(account.clone()));
+        if is_declared || is_ours {
+            self.queue_access(&fleet, account, None);
         }
-        if is_declared || is_ours || account.is_none() {
-            self.changed(key);
+        if is_changed {
+            for consumer in settings.users(&fleet, account) {
+                self.mark(&consumer.name);
+            }
+        }
+    }
+
+    /// Queues the cluster Secret of a profile.
+    fn secret_changed(&self, profile: ProfileKey) {
+        if self.host.is_working() {
+            self.queue(&self.fleet.read(), AccessKey::ClusterSecret(profile));
         }
     }
 
@@ -608,7 +518,7 @@ impl Store {
     pub(crate) fn set_published(&self, key: &ProfileKey, published: Option<&PublishedCluster>) {
         let before = set(&mut self.state.lock().published, key, published);
         if before.as_ref() != published {
-            self.changed(&AccessKey::ClusterSecret(key.clone()));
+            self.secret_changed(key.clone());
         }
     }
 
@@ -625,7 +535,7 @@ impl Store {
         if before != cluster {
             for cluster in before.into_iter().chain(cluster) {
                 let namespace = namespace.clone();
-                self.changed(&AccessKey::ClusterSecret(ProfileKey { namespace, cluster }));
+                self.secret_changed(ProfileKey { namespace, cluster });
             }
         }
     }

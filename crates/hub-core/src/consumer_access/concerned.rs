@@ -1,5 +1,6 @@
-//! Which objects a change may affect: a superset of those whose plan it changes. The cost is that of what it concerns:
-//! the consumers in the namespaces that can be granted a cluster, and the clusters that can be granted to a namespace.
+//! Which objects a change may affect: a superset of those whose plan it changes, and the ClusterAccesses whose status it
+//! changes. The cost is that of what it concerns: the consumers in the namespaces that can be granted a cluster, and the
+//! clusters that can be granted to a namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,78 +55,26 @@ impl KnownAccounts {
 }
 
 impl AccessSettings {
-    /// The accounts that a change of the fleet may affect.
+    /// A ClusterAccess, and what it gives on these clusters, or on all that can be granted to its namespace or have its
+    /// account.
     #[must_use]
-    pub fn concerned(
+    pub fn objects_of(
         &self,
         fleet: &Fleet,
-        touched: &Touched,
-        known: &KnownAccounts,
-    ) -> BTreeSet<AccountKey> {
-        let mut keys = BTreeSet::new();
-        if let Touched::Cluster(cluster) = touched {
-            let on = |account: &AccountName| cluster.account(account);
-            keys.extend(known.on.get(cluster).into_iter().flatten().map(on));
-            let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
-            let consumers =
-                candidates.into_iter().flat_map(|namespace| self.consumers.in_namespace(namespace));
-            keys.extend(consumers.map(|consumer| on(&consumer.account)));
-        }
-        let namespaces = namespaces_of(touched);
-        let mut accounts = BTreeSet::new();
-        for consumer in
-            namespaces.iter().flat_map(|namespace| self.consumers.in_namespace(namespace))
-        {
-            accounts.insert(&consumer.account);
-            keys.extend(of_candidates(fleet, consumer.namespace(), &consumer.account));
-        }
-        for account in accounts {
-            keys.extend(known.of(account));
-        }
-        keys
-    }
-
-    /// The accounts that a change of objects may affect.
-    #[must_use]
-    pub fn concerned_by(
-        &self,
-        fleet: &Fleet,
-        changed: &Changed,
-        known: &KnownAccounts,
-    ) -> BTreeSet<AccountKey> {
-        let mut keys = BTreeSet::new();
-        for (AccessName { namespace, .. }, accounts) in changed {
-            for account in accounts {
-                keys.extend(of_candidates(fleet, namespace, account));
-                // The account of the user server has parts of many objects, and this one has changed where it counts.
-                if !self.consumers.of(account).next().is_some_and(Consumer::is_own) {
-                    keys.extend(known.of(account));
-                }
-            }
-        }
-        keys
-    }
-
-    /// What a change of the decisions of a consumer's Placement may affect: on these clusters, or on all that can be granted
-    /// to its namespace, or have its account.
-    #[must_use]
-    pub fn concerned_by_decisions(
-        &self,
-        fleet: &Fleet,
-        consumer: &Consumer,
+        name: &AccessName,
         clusters: Option<&BTreeSet<ClusterName>>,
         known: &KnownAccounts,
     ) -> BTreeSet<AccessKey> {
+        let mut keys = BTreeSet::from([AccessKey::ClusterAccess(name.clone())]);
+        let Some(consumer) = self.consumers.get(name) else { return keys };
         let namespace = consumer.namespace();
-        let is_it = |it: &Consumer| it.name == consumer.name;
-        let has_secrets = self.consumers.argo_cd(namespace).is_some_and(is_it);
-        let is_of_kueue = self.consumers.multi_kueue().any(is_it);
+        let has_secrets = self.consumers.argo_cd(namespace).is_some_and(|it| it.name == *name);
+        let is_of_kueue = self.consumers.is_of_kueue(consumer);
         let all = || {
             // The account of the user server is on nearly every cluster.
             let known = known.of.get(&consumer.account).filter(|_| !consumer.is_own());
             fleet.candidates_in(namespace).chain(known.into_iter().flatten()).collect()
         };
-        let mut keys = BTreeSet::new();
         for cluster in
             clusters.map_or_else(all, |clusters| clusters.iter().collect::<BTreeSet<_>>())
         {
@@ -144,70 +93,95 @@ impl AccessSettings {
         keys
     }
 
-    /// The objects by which applications find their clusters that a change of the fleet may affect: of those with a name of
-    /// ours that exist, and of those that may have to.
+    /// What a change of the fleet may affect: of what exists, and of what may have to.
     #[must_use]
-    pub fn integrations_concerned(
+    pub fn concerned(
         &self,
         fleet: &Fleet,
         touched: &Touched,
+        known: &KnownAccounts,
         existing: &BTreeMap<AccessKey, FoundObject>,
     ) -> BTreeSet<AccessKey> {
-        let secret = |namespace: &Namespace, cluster: &ClusterName| {
-            AccessKey::ClusterSecret(cluster.in_namespace(namespace))
-        };
         let mut keys = BTreeSet::new();
+        let namespaces = match touched {
+            Touched::Nothing | Touched::Report(_) => return keys,
+            Touched::Namespaces(namespaces) => namespaces,
+            Touched::Cluster(cluster) => {
+                keys.extend(known.on(cluster).iter().map(|key| AccessKind::Account.of(key)));
+                let secrets = self.consumers.argo_cd_namespaces();
+                let secrets = secrets.map(|it| AccessKey::ClusterSecret(cluster.in_namespace(it)));
+                let others = secrets.chain([AccessKey::MultiKueueCluster(cluster.clone())]);
+                keys.extend(others.filter(|key| existing.contains_key(key)));
+                keys.extend(self.multi_kueue_configs());
+                let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
+                for name in candidates.into_iter().flat_map(|it| self.consumers.names_in(it)) {
+                    keys.extend(self.objects_of(
+                        fleet,
+                        name,
+                        Some(&[cluster.clone()].into()),
+                        known,
+                    ));
+                }
+                // The namespace of a cluster is protected while the cluster exists.
+                &[cluster.as_str().into()].into()
+            }
+        };
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
-        for namespace in &namespaces_of(touched) {
+        for namespace in namespaces {
+            for name in self.consumers.names_in(namespace) {
+                keys.extend(self.objects_of(fleet, name, None, known));
+            }
+            let shared = self.consumers.in_namespace(namespace).find(|consumer| consumer.is_own());
+            let known = shared.into_iter().flat_map(|consumer| known.of(&consumer.account));
+            keys.extend(known.map(|key| AccessKind::Account.of(&key)));
+            keys.extend(secrets_in(existing, namespace).cloned());
             if kueue == Some(namespace) {
                 keys.extend(of_kueue(existing).cloned());
-                let candidates = fleet.candidates_in(namespace).cloned();
-                keys.extend(candidates.map(AccessKey::MultiKueueCluster));
-                keys.extend(self.multi_kueue_configs());
-            }
-            let secrets = existing.range(secret(namespace, &"".into())..).map(|(key, _)| key);
-            let here = |key: &&AccessKey| key.namespace() == Some(namespace.as_str());
-            keys.extend(secrets.take_while(here).cloned());
-            if self.consumers.argo_cd(namespace).is_some() {
-                let candidates = fleet.candidates_in(namespace);
-                keys.extend(candidates.map(|cluster| secret(namespace, cluster)));
             }
         }
-        if let Touched::Cluster(cluster) = touched {
-            if kueue.is_some() {
-                keys.extend(self.multi_kueue_configs());
+        keys
+    }
+
+    /// What a change of ClusterAccesses may affect.
+    #[must_use]
+    pub fn concerned_by(
+        &self,
+        fleet: &Fleet,
+        changed: &Changed,
+        known: &KnownAccounts,
+        existing: &BTreeMap<AccessKey, FoundObject>,
+    ) -> BTreeSet<AccessKey> {
+        // The namespace of Kueue may have been another one, and what exists may have to end.
+        let mut keys: BTreeSet<_> = of_kueue(existing).cloned().collect();
+        for (name, accounts) in changed {
+            keys.extend(self.objects_of(fleet, name, None, known));
+            keys.extend(secrets_in(existing, &name.namespace).cloned());
+            for account in accounts {
+                let candidates = fleet.candidates_in(&name.namespace);
+                let candidates = candidates.map(|cluster| cluster.account(account));
+                // The account of the user server has parts of many objects, and this one has changed where it counts.
+                let is_own = self.consumers.of(account).next().is_some_and(Consumer::is_own);
+                let known = if is_own { Vec::new() } else { known.of(account) };
+                keys.extend(candidates.chain(known).map(|key| AccessKind::Account.of(&key)));
             }
-            let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
-            let secrets = self.consumers.argo_cd_namespaces().map(|namespace| {
-                let is_candidate = candidates.contains(namespace);
-                (secret(namespace, cluster), is_candidate)
-            });
-            let of_kueue = (AccessKey::MultiKueueCluster(cluster.clone()), kueue.is_some());
-            let all = secrets.chain([of_kueue]);
-            let concerned = all.filter(|(key, may_exist)| *may_exist || existing.contains_key(key));
-            keys.extend(concerned.map(|(key, _)| key));
         }
         keys
     }
 }
 
 /// The objects of Kueue, of these.
-pub fn of_kueue(existing: &BTreeMap<AccessKey, FoundObject>) -> impl Iterator<Item = &AccessKey> {
+fn of_kueue(existing: &BTreeMap<AccessKey, FoundObject>) -> impl Iterator<Item = &AccessKey> {
     let first = AccessKey::MultiKueueCluster("".into());
     let keys = existing.range(first..).map(|(key, _)| key);
     keys.take_while(|key| key.namespace().is_none())
 }
 
-/// An account on the clusters that can be granted to a namespace.
-fn of_candidates(fleet: &Fleet, namespace: &Namespace, account: &AccountName) -> Vec<AccountKey> {
-    fleet.candidates_in(namespace).map(|cluster| cluster.account(account)).collect()
-}
-
-/// The namespaces about which a change may affect every decision. That of a cluster is protected while the cluster exists.
-fn namespaces_of(touched: &Touched) -> BTreeSet<Namespace> {
-    match touched {
-        Touched::Nothing | Touched::Report(_) => BTreeSet::new(),
-        Touched::Cluster(cluster) => [cluster.as_str().into()].into(),
-        Touched::Namespaces(namespaces) => namespaces.clone(),
-    }
+/// The cluster Secrets in a namespace, of these objects.
+fn secrets_in<'a>(
+    existing: &'a BTreeMap<AccessKey, FoundObject>,
+    namespace: &Namespace,
+) -> impl Iterator<Item = &'a AccessKey> {
+    let first = AccessKey::ClusterSecret(ClusterName::from("").in_namespace(namespace));
+    let keys = existing.range(first..).map(|(key, _)| key);
+    keys.take_while(move |key| key.namespace() == Some(namespace.as_str()))
 }

@@ -371,6 +371,12 @@ impl Consumers {
         consumers.filter(|consumer| !consumer.multi_kueue_configs.is_empty())
     }
 
+    /// Whether a consumer is one of these.
+    pub(super) fn is_of_kueue(&self, consumer: &Consumer) -> bool {
+        let owner = self.owner(&Claim::Kueue).filter(|_| !consumer.multi_kueue_configs.is_empty());
+        owner.is_some_and(|owner| owner.namespace == *consumer.namespace())
+    }
+
     /// The consumer that has this MultiKueueConfig.
     #[must_use]
     pub fn with_config(&self, config: &str) -> Option<&Consumer> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessKey, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
+    AccessKey, AccessKind, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
@@ -51,7 +51,9 @@ fn accounts(touched: &Touched) -> Vec<String> {
     let settings = settings();
     let on_gone = |account: &str| AccountKey { cluster: "gone".into(), account: account.into() };
     let known = known(["jobs", "apps", "own"].map(on_gone));
-    settings.concerned(&hub(), touched, &known).iter().map(ToString::to_string).collect()
+    let concerned = settings.concerned(&hub(), touched, &known, &BTreeMap::new());
+    let accounts = concerned.iter().filter(|key| matches!(key, AccessKey::Access(..)));
+    accounts.map(|key| format!("{}/{}", key.namespace().unwrap(), key.name())).collect()
 }
 
 #[test]
@@ -82,22 +84,25 @@ fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
         AccessKey::MultiKueueCluster("gone".into()),
         AccessKey::MultiKueueConfig("earlier".to_owned()),
     ]);
-    let concerned = settings.integrations_concerned(&hub(), touched, &existing);
-    concerned.iter().map(AccessKey::name).collect()
+    let concerned = settings.concerned(&hub(), touched, &known([]), &existing);
+    concerned.iter().filter(|key| key.namespace().is_none()).map(AccessKey::name).collect()
 }
 
 #[test]
 fn a_cluster_concerns_its_object_of_kueue_and_the_list() {
     assert_eq!(of_kueue(&settings(), &Touched::Cluster("a".into())), ["a", "multikueue"]);
-    assert_eq!(of_kueue(&settings(), &Touched::Cluster("new".into())), ["new", "multikueue"]);
+    assert_eq!(
+        of_kueue(&settings(), &Touched::Cluster("new".into())),
+        ["multikueue"],
+        "no set selects it"
+    );
 }
 
 #[test]
 fn the_namespace_of_the_consumer_concerns_every_object_of_kueue_also_as_the_name_of_a_cluster() {
     let all = ["a", "b", "gone", "earlier", "multikueue"];
     assert_eq!(of_kueue(&settings(), &namespaces(&["blues"])), all);
-    let with_its_own = ["a", "b", "blues", "gone", "earlier", "multikueue"];
-    assert_eq!(of_kueue(&settings(), &Touched::Cluster("blues".into())), with_its_own);
+    assert_eq!(of_kueue(&settings(), &Touched::Cluster("blues".into())), all);
     assert_eq!(of_kueue(&settings(), &namespaces(&["reds", "b"])), [""; 0]);
     assert_eq!(of_kueue(&settings(), &Touched::Nothing), [""; 0]);
     let without = settings_of(&json!([{ "namespace": "blues", "name": "jobs" }]));
@@ -111,9 +116,9 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     assert_eq!(settings.grant(&fleet, &key), Grant::Granted);
     let touched = arrive(&mut fleet, &member("blues", "prod"));
     assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
-    assert!(settings.concerned(&fleet, &touched, &KnownAccounts::default()).contains(&key));
+    let concerned = settings.concerned(&fleet, &touched, &known([]), &BTreeMap::new());
     let cluster = AccessKey::MultiKueueCluster("a".into());
-    assert!(settings.integrations_concerned(&fleet, &touched, &BTreeMap::new()).contains(&cluster));
+    assert!([AccessKind::Account.of(&key), cluster].iter().all(|key| concerned.contains(key)));
 }
 
 #[test]
@@ -133,7 +138,8 @@ fn decisions_concern_the_objects_of_the_consumer_that_refers_to_the_placement() 
                 .map(|account| AccountKey { cluster: "gone".into(), account: account.into() }),
         );
         let concerned = |clusters: Option<&BTreeSet<ClusterName>>| -> Vec<_> {
-            let keys = settings.concerned_by_decisions(&hub(), consumer, clusters, &known);
+            let mut keys = settings.objects_of(&hub(), &consumer.name, clusters, &known);
+            assert!(keys.remove(&AccessKey::ClusterAccess(consumer.name.clone())), "its status");
             keys.iter().map(ToString::to_string).collect()
         };
         let account = |cluster: &&str| format!("ManagedServiceAccount {cluster}/{account}");
@@ -191,17 +197,16 @@ proptest! {
             let granted = |grant: Grant| grant != Grant::Refused;
             let accounts = before.iter().filter(|(_, grant, _)| granted(*grant));
             let known = known(accounts.map(|(key, ..)| key.clone()));
-            let accounts = settings.concerned(&fleet, &touched, &known);
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
             let existing = existing(
                 clusters.map(|(key, ..)| AccessKey::MultiKueueCluster(key.cluster.clone())),
             );
-            let of_kueue = settings.integrations_concerned(&fleet, &touched, &existing);
+            let concerned = settings.concerned(&fleet, &touched, &known, &existing);
             for (was, is) in before.iter().zip(&after) {
                 let key = &is.0;
-                prop_assert!(was.1 == is.1 || accounts.contains(key), "{key} is not concerned by {step:?}");
+                prop_assert!(was.1 == is.1 || concerned.contains(&AccessKind::Account.of(key)), "{key} is not concerned by {step:?}");
                 let cluster = AccessKey::MultiKueueCluster(key.cluster.clone());
-                prop_assert!(was.2 == is.2 || of_kueue.contains(&cluster), "{cluster} is not concerned by {step:?}");
+                prop_assert!(was.2 == is.2 || concerned.contains(&cluster), "{cluster} is not concerned by {step:?}");
             }
             before = after;
         }

@@ -193,31 +193,28 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
         asking.insert(cluster.account(&consumer.account), account);
     }
     counted(|| {
-        for key in settings.concerned(fleet, touched, &KnownAccounts::default()) {
-            drop(settings.plan(fleet, &key, &ObservedAccess::default()));
-        }
-        let namespaces =
-            if let Touched::Namespaces(namespaces) = touched { Some(namespaces) } else { None };
-        for name in settings
-            .consumers
-            .names()
-            .filter(|it| namespaces.is_some_and(|all| all.contains(&it.namespace)))
-        {
-            drop(settings.status(fleet, name, None, |_, _| None, jiff::Timestamp::UNIX_EPOCH));
-            for role in ConsumerRole::both(name) {
-                let (settings, consumers) = (settings_of_permissions(), &settings.consumers);
-                let plan = role.plan(&settings, fleet, consumers, Some(&asking), &Known::Absent);
-                assert!(plan.is_ok());
-            }
-        }
-        let Some(_) = namespaces else { return };
-        for key in settings.integrations_concerned(fleet, touched, &BTreeMap::new()) {
-            drop(match &key {
-                AccessKey::ClusterSecret(key) => {
-                    settings.plan_cluster_secret(fleet, key, None, None, None)
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        for key in settings.concerned(fleet, touched, &KnownAccounts::default(), &BTreeMap::new()) {
+            match &key {
+                AccessKey::Access(_, key) => {
+                    drop(settings.plan(fleet, key, &ObservedAccess::default()));
                 }
-                key => settings.plan_kueue(fleet, key, |_| None),
-            });
+                // A cluster costs its namespaces their statuses, and Kueue its lists.
+                _ if matches!(touched, Touched::Cluster(_)) => {}
+                AccessKey::ClusterAccess(name) => {
+                    drop(settings.status(fleet, name, None, |_, _| None, now));
+                    for role in ConsumerRole::both(name) {
+                        let permissions = settings_of_permissions();
+                        let (consumers, absent) = (&settings.consumers, &Known::Absent);
+                        let plan = role.plan(&permissions, fleet, consumers, Some(&asking), absent);
+                        assert!(plan.is_ok());
+                    }
+                }
+                AccessKey::ClusterSecret(key) => {
+                    drop(settings.plan_cluster_secret(fleet, key, None, None, None));
+                }
+                key => drop(settings.plan_kueue(fleet, key, |_| None)),
+            }
         }
     })
 }
