@@ -283,10 +283,6 @@ async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_accoun
     }
 }
 
-fn sink(store: &Arc<Store>, name: WatchName) -> WatchSink {
-    WatchSink { store: Arc::clone(store), name }
-}
-
 fn is_planned(store: &Store, key: &AccessKey) -> bool {
     matches!(store.plan(key, None), Planned::Write(..))
 }
@@ -295,7 +291,7 @@ fn is_planned(store: &Store, key: &AccessKey) -> bool {
 async fn nothing_is_planned_for_kueue_before_both_lists_are_complete() {
     for first in [0, 1] {
         let store = store();
-        let mut sinks = WatchName::KUEUE.map(|name| sink(&store, name));
+        let mut sinks = WatchName::KUEUE.map(|name| WatchSink { store: Arc::clone(&store), name });
         let config = AccessKey::MultiKueueConfig("multikueue".to_owned());
         assert!(!is_planned(&store, &config));
         sinks[first].listed();
@@ -341,11 +337,11 @@ async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_
         Some(patch["status"]["conditions"][1].clone())
     };
     let ready = || Some(condition()?["reason"].as_str()?.to_owned());
-    let provider = "open-cluster-management".to_owned();
-    let mut profiles = sink(&store, WatchName::Profiles("team".into(), provider));
+    let sink = |name| WatchSink { store: Arc::clone(&store), name };
+    let mut profiles = sink(WatchName::Profiles("team".into(), store.settings().provider.clone()));
     assert!(!profiles.not_served());
     assert_eq!(ready(), None, "that is not known yet");
-    let mut sink = sink(&store, WatchName::Secrets("team".into()));
+    let mut sink = sink(WatchName::Secrets("team".into()));
     sink.refused();
     assert_eq!(ready().as_deref(), Some("Unavailable"));
     // Why lists fail for a minute is known.

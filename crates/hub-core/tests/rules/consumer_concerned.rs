@@ -48,10 +48,9 @@ fn existing(keys: impl IntoIterator<Item = AccessKey>) -> BTreeMap<AccessKey, Fo
 
 /// The accounts that a change concerns where `gone`, which is no longer a cluster, has an account of each consumer.
 fn accounts(touched: &Touched) -> Vec<String> {
-    let settings = settings();
     let on_gone = |account: &str| AccountKey { cluster: "gone".into(), account: account.into() };
     let known = known(["jobs", "apps", "own"].map(on_gone));
-    let concerned = settings.concerned(&hub(), touched, &known, &BTreeMap::new());
+    let concerned = settings().concerned(&hub(), touched, &known, &BTreeMap::new());
     let accounts = concerned.iter().filter(|key| matches!(key, AccessKey::Access(..)));
     accounts.map(|key| format!("{}/{}", key.namespace().unwrap(), key.name())).collect()
 }
