@@ -28,11 +28,6 @@ use crate::write::error::{Category, WriteError};
 use crate::write::execute::{Target, content, version};
 use crate::written::Left;
 
-/// How long a key that was read is held while the watch does not show its object, before it is read again. Such an object
-/// is that of another owner without our labels, whose deletion is then noticed: there are few, and to watch them would
-/// require the permission to read, of all Secrets of a namespace, more than ours.
-pub const UNSEEN: Duration = Duration::from_secs(30);
-
 /// The objects of one queue: what the loop needs to know about them.
 pub trait Objects: Send + Sync + 'static {
     type Key: Clone + Ord + Hash + Display + Send + Sync + 'static;
@@ -203,8 +198,12 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
 fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
     let outcome = objects.settled(key, plan);
     // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
-    let is_unseen = objects.work().written.unseen(key, objects.known(key).as_ref()).is_some();
-    if outcome == Outcome::Done && is_unseen { Outcome::RetryAfter(UNSEEN) } else { outcome }
+    let written = &objects.work().written;
+    let is_unseen = written.unseen(key, objects.known(key).as_ref()).is_some();
+    if outcome == Outcome::Done && is_unseen {
+        return Outcome::RetryAfter(written.pause(key));
+    }
+    outcome
 }
 
 /// Reads the object, for a write with this verb. A read that takes long ends when the key is queued again: an end of a

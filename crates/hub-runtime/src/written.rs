@@ -20,6 +20,11 @@ use crate::watch::is_newer;
 /// deleted before the response arrived, or the history of the hub replaced.
 pub const LONGEST_LAG: Duration = Duration::from_secs(5);
 
+/// How long an object that no watch shows is known before it is read again, at most. Such an object is that of another
+/// owner without our labels, whose deletion is then noticed: there are few, and to watch them would require the
+/// permission to read, of all Secrets of a namespace, more than ours.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// What a write has left on the hub, or a read has shown.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Left {
@@ -52,9 +57,17 @@ impl Left {
     }
 }
 
-/// By key, what the last write has left and when, as long as the cache has not reached it.
+/// By key, what the last write has left, as long as the cache has not reached it.
 #[derive(Debug)]
-pub struct Written<K>(Mutex<BTreeMap<K, (Left, Instant)>>);
+pub struct Written<K>(Mutex<BTreeMap<K, Unseen>>);
+
+#[derive(Debug)]
+struct Unseen {
+    left: Left,
+    since: Instant,
+    /// When the object was read for the first time.
+    met: Instant,
+}
 
 impl<K> Default for Written<K> {
     fn default() -> Self {
@@ -65,14 +78,19 @@ impl<K> Default for Written<K> {
 impl<K: Clone + Ord> Written<K> {
     /// Records what a response shows.
     pub fn set(&self, key: &K, left: Left) {
-        self.0.lock().insert(key.clone(), (left, Instant::now()));
+        let (mut written, since) = (self.0.lock(), Instant::now());
+        let before = written.get(key).filter(|before| {
+            matches!((&before.left, &left), (Left::Read(one), Left::Read(other)) if one.uid == other.uid)
+        });
+        let met = before.map_or(since, |before| before.met);
+        written.insert(key.clone(), Unseen { left, since, met });
     }
 
     /// What the last write has left if the cache, which contains this version or no object, has not reached it, and how
     /// long to wait for it: zero if the watch is late.
     pub fn unseen(&self, key: &K, known: Option<&Version>) -> Option<(Left, Duration)> {
         let mut written = self.0.lock();
-        let (left, since) = written.get(key)?;
+        let Unseen { left, since, .. } = written.get(key)?;
         if left.is_reached(known) {
             written.remove(key);
             return None;
@@ -80,10 +98,17 @@ impl<K: Clone + Ord> Written<K> {
         Some((left.clone(), LONGEST_LAG.saturating_sub(since.elapsed())))
     }
 
+    /// How long to wait before an object that no watch shows is read again: about as long as it is known, since a person
+    /// who has just read of it may delete it.
+    pub fn pause(&self, key: &K) -> Duration {
+        let known = self.0.lock().get(key).map_or(Duration::ZERO, |unseen| unseen.met.elapsed());
+        known.clamp(LONGEST_LAG, LONGEST_PAUSE)
+    }
+
     /// The watch shows this version.
     pub fn shown(&self, key: &K, version: &Version) {
         let mut written = self.0.lock();
-        if written.get(key).is_some_and(|(left, _)| left.is_reached(Some(version))) {
+        if written.get(key).is_some_and(|unseen| unseen.left.is_reached(Some(version))) {
             written.remove(key);
         }
     }
@@ -91,9 +116,7 @@ impl<K: Clone + Ord> Written<K> {
     /// The watch shows the end of the object with this uid.
     pub fn ended(&self, key: &K, uid: &Uid) {
         let mut written = self.0.lock();
-        if let Some((left, _)) = written.get(key)
-            && left.uid() == uid
-        {
+        if written.get(key).is_some_and(|unseen| unseen.left.uid() == uid) {
             written.remove(key);
         }
     }
@@ -144,6 +167,26 @@ mod tests {
                 usize::from(!is_reached),
                 "nothing is kept of what is reached"
             );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_no_watch_shows_is_read_again_after_about_as_long_as_it_is_known() {
+        let written = Written::default();
+        let read = |uid: &str| Left::Read(version(uid, "5"));
+        for (left, passes, pause) in [
+            (read("one"), 0, 5),
+            (read("one"), 5, 5),
+            (read("one"), 7, 12),
+            (read("one"), 60, 30),
+            (read("another"), 0, 5),
+            (read("another"), 9, 9),
+            (Left::Exists(version("another", "6")), 0, 5),
+            (read("another"), 0, 5),
+        ] {
+            tokio::time::advance(Duration::from_secs(passes)).await;
+            written.set(&"a", left.clone());
+            assert_eq!(written.pause(&"a"), Duration::from_secs(pause), "{left:?}");
         }
     }
 

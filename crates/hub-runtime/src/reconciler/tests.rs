@@ -25,7 +25,6 @@ const HANGS: u16 = 0;
 const ALL: &str = "/apis/test/v1/things";
 
 const WAITS: Outcome = Outcome::RetryAfter(LONGEST_LAG);
-const HELD: Outcome = Outcome::RetryAfter(UNSEEN);
 
 type Write = Action<Value, Value>;
 type Log = Arc<Mutex<Vec<String>>>;
@@ -222,7 +221,7 @@ async fn a_delete_that_is_planned_from_an_older_cache_never_takes_the_version_th
         let one = One::<true>::new(Some("4"), delete(), or_object(failure(409, "Conflict")))
             .after(Left::Read(version("one", "6")));
         tokio::time::advance(later).await;
-        assert_eq!(one.reconcile().await, HELD);
+        assert_eq!(one.reconcile().await, WAITS);
         assert_eq!(one.log(), [format!("GET {ALL}/a"), "plan for 6".to_owned()]);
     }
 }
@@ -240,14 +239,14 @@ async fn an_object_is_read_when_its_watch_is_late_and_held_until_it_is_shown() {
     let (get, list) = (format!("GET {ALL}/a"), format!("GET {ALL}"));
     let read = |get: &str, version: &str| vec![get.to_owned(), format!("plan for {version}")];
     for (response, outcome, version) in [
-        ((200, object("6")), HELD, "6"),
+        ((200, object("6")), WAITS, "6"),
         ((200, object("4")), Outcome::Done, "4"),
         (failure(404, "NotFound"), Outcome::Done, "none"),
     ] {
         assert_eq!(late::<true>(response).await, (outcome, read(&get, version)));
     }
     for (items, outcome, version) in
-        [(json!([object("6")]), HELD, "6"), (json!([]), Outcome::Done, "none")]
+        [(json!([object("6")]), WAITS, "6"), (json!([]), Outcome::Done, "none")]
     {
         let response = (200, json!({ "metadata": {}, "items": items }));
         assert_eq!(late::<false>(response).await, (outcome, read(&list, version)));
@@ -302,7 +301,7 @@ async fn write_of<const HAS_STATUS: bool>(
 #[tokio::test(start_paused = true)]
 async fn a_new_object_is_planned_at_once_if_it_has_a_status() {
     let response = || (201, object("6"));
-    let planned = (HELD, vec!["plan for 6".to_owned()]);
+    let planned = (WAITS, vec!["plan for 6".to_owned()]);
     assert_eq!(write_of::<true>(None, create(), response()).await, planned);
     assert_eq!(write_of::<false>(None, create(), response()).await, (WAITS, vec![]));
     assert_eq!(write_of::<true>(Some("4"), patch(), response()).await, (WAITS, vec![]));
@@ -310,7 +309,7 @@ async fn a_new_object_is_planned_at_once_if_it_has_a_status() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_meets_an_object_or_a_change_is_followed_by_one_read() {
-    let read = (HELD, vec![format!("GET {ALL}/a"), "plan for 6".to_owned()]);
+    let read = (WAITS, vec![format!("GET {ALL}/a"), "plan for 6".to_owned()]);
     assert_eq!(write_of::<false>(None, create(), failure(409, "AlreadyExists")).await, read);
     assert_eq!(write_of::<false>(Some("4"), patch(), failure(409, "Conflict")).await, read);
     assert_eq!(write_of::<false>(Some("4"), delete(), failure(409, "Conflict")).await, read);
@@ -319,7 +318,7 @@ async fn a_write_that_meets_an_object_or_a_change_is_followed_by_one_read() {
 #[tokio::test(start_paused = true)]
 async fn a_delete_that_a_finalizer_holds_is_planned_from_its_response_and_not_repeated() {
     let (known, is_held) = (Some("4"), |version| (200, held(version)));
-    let planned = (HELD, vec!["plan for 6".to_owned()]);
+    let planned = (WAITS, vec!["plan for 6".to_owned()]);
     assert_eq!(write_of::<false>(known, delete(), is_held("6")).await, planned);
     assert_eq!(write_of::<false>(known, delete(), is_held("4")).await, (Outcome::Refused, vec![]));
     let gone = (200, json!({ "kind": "Status" }));

@@ -160,7 +160,7 @@ impl World {
             written.set(&(), left);
         }
         let changed = change(&written);
-        self.left = written.0.into_inner().remove(&()).map(|(left, _)| left);
+        self.left = written.0.into_inner().remove(&()).map(|unseen| unseen.left);
         changed
     }
 
