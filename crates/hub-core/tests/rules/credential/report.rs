@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hub_api::labels::{SYNC_TO_CLUSTER_PROFILE, SYNC_TO_NAMESPACES};
 use hub_core::credential::account::CONDITION_SYNCED;
-use hub_core::credential::index::{Refused, SyncSettings};
+use hub_core::credential::index::{CredentialIndex, Refused, SyncSettings};
 use hub_core::credential::report::{Report, conditions};
 use hub_core::credential::source::Unusable;
 use hub_core::credential::state::State;
@@ -296,6 +296,22 @@ fn a_delete_that_was_refused_is_not_reported_once_the_copy_is_gone() {
     world.index.set_created(&scene_key(), None);
     // The refusal is recorded until the next plan.
     assert_ne!(told(&world).unwrap().reason, "DeleteRefused");
+}
+
+#[test]
+fn a_problem_counts_while_its_copy_waits_for_another_plan_unless_something_was_missing() {
+    let (key, mine, other) = (scene_key(), account_key("c1", "kueue"), account_key("c", "1-kueue"));
+    for (mine_is, other_is, lasts) in [
+        (State::NoProfile, State::NotGranted, false),
+        (State::NoToken, State::NotGranted, false),
+        (State::WriteRefused, State::NotGranted, true),
+        (State::NotGranted, State::WriteRefused, true),
+        (State::Synced, State::NameTaken, false),
+    ] {
+        let mut index = CredentialIndex::default();
+        index.set_planned(&key, &[(mine.clone(), mine_is), (other.clone(), other_is)]);
+        assert_eq!(index.is_in_trouble(&key, &mine), lasts, "{mine_is:?}, {other_is:?}");
+    }
 }
 
 #[test]
