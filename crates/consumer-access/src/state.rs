@@ -38,8 +38,9 @@ pub(crate) enum WatchName {
 /// What watches begin and end with.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
-    Account(AccountName),
+    // The first that is followed: decisions narrow what a restart withdraws.
     Namespace(Namespace),
+    Account(AccountName),
 }
 
 impl WatchName {
@@ -181,10 +182,10 @@ impl State {
         self.objects.get(key).is_some_and(|found| !settings.is_ours(found))
     }
 
-    /// The objects of ours by which applications find their clusters.
+    /// The objects by which applications find their clusters.
     pub(crate) fn integrations(&self) -> impl Iterator<Item = &AccessKey> {
         let first = AccessKey::MultiKueueCluster("".into());
-        self.objects.range(first..).filter(|(_, found)| found.is_ours).map(|(key, _)| key)
+        self.objects.range(first..).map(|(key, _)| key)
     }
 
     pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {

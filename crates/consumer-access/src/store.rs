@@ -228,22 +228,20 @@ impl Store {
         }
     }
 
-    /// Queues a portion of the backlog: what exists on a cluster, or some keys; or adds the keys of a ClusterAccess to it.
+    /// Queues a portion of the backlog: what exists on a cluster, and some keys; or adds the keys of a ClusterAccess to it.
     /// Returns whether there was any.
     fn queue_portion(&self) -> bool {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
-        if let Some(cluster) = state.backlog.clusters.pop_first() {
-            let known = state.known.on(&cluster);
-            drop(state);
-            for key in known {
-                self.queue_access(&fleet, &key, None);
-            }
-            return true;
-        }
+        let cluster = state.backlog.clusters.pop_first();
+        let known = cluster.as_ref().map(|cluster| state.known.on(cluster)).unwrap_or_default();
+        // They do not wait for all clusters: an end of a grant may be among them.
         let keys = state.backlog.next_keys(AT_ONCE);
-        if !keys.is_empty() {
+        if cluster.is_some() || !keys.is_empty() {
             drop(state);
+            for account in known {
+                self.queue_access(&fleet, &account, None);
+            }
             for key in keys {
                 self.queue(&fleet, key);
             }
@@ -275,7 +273,13 @@ impl Store {
         let mut keys: BTreeSet<_> = known.iter().map(|key| AccessKind::Account.of(key)).collect();
         for consumer in settings.consumers.of(account) {
             let known = KnownAccounts::default();
-            keys.extend(settings.objects_of(&fleet, &consumer.name, None, &known));
+            let objects = settings.objects_of(&fleet, &consumer.name, None, &known).into_iter();
+            // Integrations do not depend on it.
+            keys.extend(
+                objects.filter(|key| {
+                    matches!(key, AccessKey::Access(..) | AccessKey::ClusterAccess(_))
+                }),
+            );
         }
         self.queue_all(&fleet, keys);
     }
@@ -373,7 +377,14 @@ impl Store {
                 self.follow(Scope::Account(account));
             }
             Some(Scope::Namespace(namespace)) => {
-                self.fleet_changed(&self.fleet.read(), &Touched::Namespaces([namespace].into()));
+                let (fleet, settings) = (self.fleet.read(), self.settings());
+                let (touched, known) = ([namespace].into(), KnownAccounts::default());
+                let (touched, state) = (Touched::Namespaces(touched), self.state.lock());
+                let mut keys = settings.concerned(&fleet, &touched, &known, &state.objects);
+                drop(state);
+                // Accounts do not depend on it.
+                keys.retain(|key| !matches!(key, AccessKey::Access(..)));
+                self.queue_all(&fleet, keys);
             }
         }
     }

@@ -229,7 +229,9 @@ impl Store {
             backlog.everything
                 || backlog.namespaces.contains(&key.namespace)
                 || backlog.copies.contains(key)
-                || self.copies.holds(key) && !memory.is_abandoned(key)
+                || self.copies.holds(key)
+                    && !memory.is_abandoned(key)
+                    && !self.copies.written.is_hidden(key)
         };
         let mut keys = index.keys_of(fleet, account).into_iter();
         keys.all(|key| !is_queued(&key) || index.is_in_trouble(&key, account))

@@ -110,7 +110,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     let work = objects.work();
     // What to plan from: the cache, or the object as a read or a response has shown it.
     let mut shown: Option<Read> = None;
-    let (mut has_read, mut was_held) = (false, false);
+    let (mut has_read, mut was_held, mut is_free) = (false, false, false);
     loop {
         let known = objects.known(key);
         let unseen = if shown.is_none() { work.written.unseen(key, known.as_ref()) } else { None };
@@ -124,8 +124,6 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             matches!((&action, &unseen), (Action::Delete(_), Some((Left::Read(_), _))));
         match (&mut action, unseen) {
             (_, None) | (Action::DeleteByUid(_), _) => {}
-            // What was read is in the way of nothing any more, and an object of ours is shown by the watch.
-            (Action::Nothing, Some((Left::Read(_), _))) => work.written.forget(key),
             // ... and our last write has returned the version to delete.
             (Action::Delete(version), Some((Left::Exists(left), _))) if left.uid == version.uid => {
                 *version = left;
@@ -134,6 +132,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
                 return Outcome::RetryAfter(wait);
             }
             (_, Some(_)) => {
+                is_free = matches!(action, Action::Nothing);
                 (shown, has_read) = match read(objects, key, action.verb()).await {
                     Ok(read) => (Some(read), true),
                     Err(outcome) => return outcome,
@@ -141,7 +140,13 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
                 continue;
             }
         }
-        let Some(verb) = action.verb() else { return settled(objects, key, plan) };
+        let Some(verb) = action.verb() else {
+            if is_free {
+                // Neither the cache nor what was read needs a write: it is in the way of nothing.
+                work.written.forget(key);
+            }
+            return settled(objects, key, plan);
+        };
         let target = objects.target(key);
         let content = content(&action);
         if let Some(delayed) = work.delays(key, target.resource, verb, content) {

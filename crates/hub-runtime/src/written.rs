@@ -65,7 +65,7 @@ pub struct Written<K>(Mutex<BTreeMap<K, Unseen>>);
 struct Unseen {
     left: Left,
     since: Instant,
-    /// When the object was read for the first time.
+    /// When its object was not shown for the first time.
     met: Instant,
 }
 
@@ -79,9 +79,7 @@ impl<K: Clone + Ord> Written<K> {
     /// Records what a response shows.
     pub fn set(&self, key: &K, left: Left) {
         let (mut written, since) = (self.0.lock(), Instant::now());
-        let before = written.get(key).filter(|before| {
-            matches!((&before.left, &left), (Left::Read(one), Left::Read(other)) if one.uid == other.uid)
-        });
+        let before = written.get(key).filter(|before| before.left.uid() == left.uid());
         let met = before.map_or(since, |before| before.met);
         written.insert(key.clone(), Unseen { left, since, met });
     }
@@ -96,6 +94,11 @@ impl<K: Clone + Ord> Written<K> {
             return None;
         }
         Some((left.clone(), LONGEST_LAG.saturating_sub(since.elapsed())))
+    }
+
+    /// Whether no watch shows the object of a key: it is known for longer than a watch may be late.
+    pub fn is_hidden(&self, key: &K) -> bool {
+        self.0.lock().get(key).is_some_and(|unseen| unseen.met.elapsed() >= LONGEST_LAG)
     }
 
     /// How long to wait before an object that no watch shows is read again: about as long as it is known, since a person
@@ -181,12 +184,12 @@ mod tests {
             (read("one"), 60, 30),
             (read("another"), 0, 5),
             (read("another"), 9, 9),
-            (Left::Exists(version("another", "6")), 0, 5),
-            (read("another"), 0, 5),
+            (Left::Exists(version("another", "6")), 1, 10),
         ] {
             tokio::time::advance(Duration::from_secs(passes)).await;
             written.set(&"a", left.clone());
             assert_eq!(written.pause(&"a"), Duration::from_secs(pause), "{left:?}");
+            assert_eq!(written.is_hidden(&"a"), passes > 0, "{left:?}");
         }
     }
 

@@ -127,18 +127,21 @@ impl AccessSettings {
             }
         };
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
+        let mut shared: Option<&Consumer> = None;
         for namespace in namespaces {
             for name in self.consumers.names_in(namespace) {
                 keys.extend(self.objects_of(fleet, name, None, known));
             }
-            let shared = self.consumers.in_namespace(namespace).find(|consumer| consumer.is_own());
-            let known = shared.into_iter().flat_map(|consumer| known.of(&consumer.account));
-            keys.extend(known.map(|key| AccessKind::Account.of(&key)));
+            let mut consumers = self.consumers.in_namespace(namespace);
+            shared = shared.or_else(|| consumers.find(|consumer| consumer.is_own()));
             keys.extend(secrets_in(existing, namespace).cloned());
             if kueue == Some(namespace) {
                 keys.extend(of_kueue(existing).cloned());
             }
         }
+        // The account of the user server is the same for all, and on nearly every cluster.
+        let known = shared.into_iter().flat_map(|consumer| known.of(&consumer.account));
+        keys.extend(known.map(|key| AccessKind::Account.of(&key)));
         keys
     }
 

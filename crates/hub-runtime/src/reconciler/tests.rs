@@ -176,11 +176,16 @@ fn left() -> Left {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_read_has_shown_is_forgotten_when_the_cache_needs_no_write_and_what_a_write_has_left_is_not()
- {
-    for (left, outcome) in [(Left::Read(version("another", "6")), Outcome::Done), (left(), WAITS)] {
-        let one = One::<true>::new(None, Action::Nothing, |_| failure(500, "InternalError"));
-        assert_eq!(one.after(left.clone()).reconcile().await, outcome, "{left:?}");
+async fn what_no_watch_shows_is_read_once_more_when_no_write_is_needed_and_forgotten() {
+    let read = Left::Read(version("another", "5"));
+    let one = One::<true>::new(None, Action::Nothing, or_object(failure(500, "InternalError")));
+    let one = one.after(read);
+    assert_eq!(one.reconcile().await, WAITS, "the watch may be late");
+    tokio::time::advance(LONGEST_LAG).await;
+    for requests in [1, 1] {
+        assert_eq!(one.reconcile().await, Outcome::Done);
+        let reads = one.log.lock().iter().filter(|it| it.starts_with("GET")).count();
+        assert_eq!(reads, requests);
     }
 }
 
