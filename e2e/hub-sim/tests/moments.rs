@@ -307,6 +307,24 @@ async fn a_copy_that_cannot_be_deleted_is_a_finding_while_its_profile_or_its_per
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_that_no_watch_shows_and_a_finalizer_holds_is_emptied_when_its_grant_ends() {
+    let stage = Stage::new();
+    let first = stage.start(Gates::ALL);
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+    sleep(10 * SECOND).await;
+    stage.world.kill(first);
+    let tenant = |does| O::Secret(0, 0, 0, does);
+    stage.perform([tenant(SecretTenant::Disown), tenant(SecretTenant::Hold)]);
+    stage.start(Gates::ALL);
+    sleep(MINUTE).await;
+    let copy = || stage.world.lock().server.object("secrets", "team", "a-c").cloned().unwrap();
+    assert!(copy()["data"]["token"].is_string(), "it is granted");
+    stage.perform([O::Unbind(0, 0)]);
+    sleep(10 * SECOND).await;
+    assert!(copy()["data"]["token"].is_null(), "{}", copy());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_patch_that_a_webhook_undoes_is_a_finding_and_is_not_repeated_without_end() {
     let edits = [
         (("secrets", "team"), O::Report(0, 0, 1)),
