@@ -152,7 +152,7 @@ pub(crate) struct State {
     pub(crate) created: BTreeMap<AccessKey, Uid>,
     /// Whether each watch can read its objects, once that is known.
     pub(crate) read: BTreeMap<WatchName, Reading>,
-    /// Of which the watches may have to begin or to end.
+    /// The accounts and namespaces whose watches may have to begin or to end.
     pub(crate) unfollowed: BTreeSet<Scope>,
     /// The accounts with an object.
     pub(crate) known: KnownAccounts,

@@ -48,7 +48,7 @@ impl Store {
         let Some(object) = object else { return nothing };
         let consumer = settings.consumers.get(name);
         let reading = |watch: &WatchName| state.read.get(watch).copied();
-        let needed = consumer.map(|consumer| needed(&settings, consumer)).unwrap_or_default();
+        let needed = consumer.map(|consumer| awaited(&settings, consumer)).unwrap_or_default();
         // What has not been listed yet is not missing: the status is queued again.
         if consumer.is_some_and(|consumer| settings.consumers.awaits_decisions(consumer))
             || needed.iter().any(|watch| reading(watch).is_none())
@@ -86,7 +86,7 @@ impl Store {
 }
 
 /// The watches on what a consumer gets, and on what that depends on.
-fn needed(settings: &AccessSettings, consumer: &Consumer) -> Vec<WatchName> {
+fn awaited(settings: &AccessSettings, consumer: &Consumer) -> Vec<WatchName> {
     let namespace = consumer.namespace();
     let permissions = WatchName::of(settings.permission_kind(), &consumer.account);
     let mut watches = vec![WatchName::Accounts, permissions];

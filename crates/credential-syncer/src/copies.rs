@@ -90,7 +90,7 @@ impl Objects for CopyWriter {
     }
 
     fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid }: PlannedCopy) -> Outcome {
-        let took = self.store.change(|_, state| {
+        let (took, is_hidden) = self.store.change(|_, state| {
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
             // A report may wait for this copy.
@@ -98,12 +98,18 @@ impl Objects for CopyWriter {
             for account in reports.filter(|account| state.unsettled.remove(*account)) {
                 self.store.accounts.add(account.clone());
             }
-            state.memory.source_settled(key)
+            // A copy that is kept in doubt, and that no watch shows: it may have to end.
+            let is_hidden =
+                uid.is_some() && plan.holder.is_some() && state.index.copy(key).is_none();
+            (state.memory.source_settled(key), is_hidden)
         });
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
         self.store.reporter.report(&subject, uid.as_ref(), plan.findings);
         if let Some(took) = took {
             self.store.metrics.synced(took);
+        }
+        if is_hidden {
+            return Outcome::RetryAfter(self.store.copies.written.pause(key));
         }
         Outcome::Done
     }

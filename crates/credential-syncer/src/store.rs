@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
+use hub_api::text::Text;
 use hub_core::credential::account::Account;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
@@ -221,8 +222,9 @@ impl Store {
         self.metrics.set_next_expiry(state.index.tally.next_expiry());
     }
 
-    /// Whether every copy of an account is as planned, or has a problem that lasts. What the account shows stays until then:
-    /// a process that starts knows of no problem, and only the response to a write shows some.
+    /// Whether every copy of an account is as planned, or has a problem that lasts, or waits for an object that no watch
+    /// shows, or for a namespace that seems to be deleted. What the account shows stays until then: a process that starts
+    /// knows of no problem, and only the response to a write shows some.
     pub(crate) fn is_settled(&self, fleet: &Fleet, state: &State, account: &AccountKey) -> bool {
         let State { index, memory, backlog, .. } = state;
         let is_queued = |key: &SecretKey| {
@@ -451,6 +453,12 @@ impl Store {
         self.follow_namespace(&mut state, &key.namespace);
     }
 
+    /// Whether a key in a namespace waits: no watch may show what has to end there.
+    fn is_held_in(&self, namespace: &Namespace) -> bool {
+        let first = SecretKey { namespace: namespace.clone(), name: Text::from("") };
+        !self.copies.held_from(&first, |key| key.namespace == *namespace).is_empty()
+    }
+
     /// The namespaces with a permission for copies in which nothing is left to delete.
     pub(crate) fn cleared(&self) -> Option<String> {
         if !self.is_limited() {
@@ -460,8 +468,9 @@ impl Store {
             return None;
         }
         self.change(|fleet, State { index, failing, .. }| {
-            let is_cleared =
-                |it: &&Namespace| !failing.contains(*it) && is_cleared(index, fleet, it);
+            let is_cleared = |it: &&Namespace| {
+                !failing.contains(*it) && is_cleared(index, fleet, it) && !self.is_held_in(it)
+            };
             let permitted = index.permitted.iter().flatten();
             cleared_namespaces(permitted.filter(is_cleared).cloned())
         })

@@ -79,7 +79,7 @@ pub struct Read {
 }
 
 impl Read {
-    /// The object as its watch decodes it; `None` if there is none.
+    /// The object, with its managedFields; `None` if there is none, or it cannot be identified.
     #[must_use]
     pub fn decode<K: Resource + DeserializeOwned>(&self) -> Option<Result<K, Unreadable>> {
         watch::decode(self.object.as_deref()?)
@@ -119,9 +119,12 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             Planned::Unknown => return Outcome::Done,
             Planned::Write(action, plan) => (action, plan),
         };
-        // A delete waits for no watch: what a read has shown since is read again, ...
-        let reads_at_once =
-            matches!((&action, &unseen), (Action::Delete(_), Some((Left::Read(_), _))));
+        // A delete waits for no watch: what a read has shown since is read again, and so is what may have to end although
+        // the cache does not show it; ...
+        let reads_at_once = matches!(
+            (&action, &unseen),
+            (Action::Delete(_) | Action::Nothing, Some((Left::Read(_), _)))
+        );
         match (&mut action, unseen) {
             (_, None) | (Action::DeleteByUid(_), _) => {}
             // ... and our last write has returned the version to delete.
@@ -140,13 +143,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
                 continue;
             }
         }
-        let Some(verb) = action.verb() else {
-            if is_free {
-                // Neither the cache nor what was read needs a write: it is in the way of nothing.
-                work.written.forget(key);
-            }
-            return settled(objects, key, plan);
-        };
+        let Some(verb) = action.verb() else { return settled(objects, key, plan, is_free) };
         let target = objects.target(key);
         let content = content(&action);
         if let Some(delayed) = work.delays(key, target.resource, verb, content) {
@@ -182,6 +179,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         }
         objects.wrote(key, &plan, verb, &left);
         work.written.set(key, left);
+        is_free = false;
         // A delete that has no effect is not repeated at once.
         if is_held && (is_unchanged || was_held) {
             return Outcome::Refused;
@@ -199,16 +197,21 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
     }
 }
 
-/// Nothing is left to write.
-fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan) -> Outcome {
+/// Nothing is left to write; if the key is free, neither by the cache nor by what was read, which is in the way of nothing.
+fn settled<O: Objects>(objects: &O, key: &O::Key, plan: O::Plan, is_free: bool) -> Outcome {
     let outcome = objects.settled(key, plan);
-    // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
-    let written = &objects.work().written;
-    let is_unseen = written.unseen(key, objects.known(key).as_ref()).is_some();
-    if outcome == Outcome::Done && is_unseen {
-        return Outcome::RetryAfter(written.pause(key));
+    if outcome != Outcome::Done {
+        return outcome;
     }
-    outcome
+    let written = &objects.work().written;
+    if is_free {
+        written.forget(key);
+    }
+    // Until the watch shows the object, the queue holds the key, so that changes still queue it ([`Work::holds`]).
+    match written.unseen(key, objects.known(key).as_ref()) {
+        Some(_) => Outcome::RetryAfter(written.pause(key)),
+        None => Outcome::Done,
+    }
 }
 
 /// Reads the object, for a write with this verb. A read that takes long ends when the key is queued again: an end of a

@@ -20,9 +20,9 @@ use crate::watch::is_newer;
 /// deleted before the response arrived, or the history of the hub replaced.
 pub const LONGEST_LAG: Duration = Duration::from_secs(5);
 
-/// How long an object that no watch shows is known before it is read again, at most. Such an object is that of another
-/// owner without our labels, whose deletion is then noticed: there are few, and to watch them would require the
-/// permission to read, of all Secrets of a namespace, more than ours.
+/// The longest pause before an object that no watch shows is read again. It has not our label: it belongs to another
+/// owner, or a tenant has removed the label. There are few, and to watch them would require the permission to read, of
+/// all Secrets of a namespace, more than ours.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// What a write has left on the hub, or a read has shown.
@@ -65,7 +65,7 @@ pub struct Written<K>(Mutex<BTreeMap<K, Unseen>>);
 struct Unseen {
     left: Left,
     since: Instant,
-    /// When its object was not shown for the first time.
+    /// When a response first showed this object.
     met: Instant,
 }
 

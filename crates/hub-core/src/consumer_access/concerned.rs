@@ -1,6 +1,7 @@
-//! Which objects a change may affect: a superset of those whose plan it changes, and the ClusterAccesses whose status it
-//! changes. The cost is that of what it concerns: the consumers in the namespaces that can be granted a cluster, and the
-//! clusters that can be granted to a namespace.
+//! Which objects a change may affect: a superset of those whose plan it changes, and the ClusterAccesses in the namespaces
+//! that it concerns. Those that have counted a cluster before are known to the controller. The cost is that of what it
+//! concerns: the consumers in the namespaces that can be granted a cluster, and the clusters that can be granted to a
+//! namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -247,7 +247,7 @@ impl CredentialIndex {
         })
     }
 
-    /// The namespaces with Secrets that have the keys of copies.
+    /// The namespaces with Secrets that have the keys of copies, or with a state of one.
     pub fn namespaces_of_copies(&self) -> impl Iterator<Item = &Namespace> {
         self.copies.namespaces()
     }
@@ -343,7 +343,8 @@ impl CredentialIndex {
         changes
     }
 
-    /// Whether the copy of an account with this key has a problem that lasts, or another account has one with the same key.
+    /// Whether an account without a copy at this key has a problem that lasts: its own, or that of another account with the
+    /// same key.
     #[must_use]
     pub fn is_in_trouble(&self, key: &SecretKey, account: &AccountKey) -> bool {
         let states = self.slot(key).map_or(&[][..], |slot| &slot.planned.states);
@@ -352,7 +353,7 @@ impl CredentialIndex {
         states.iter().any(|(_, state)| state.is_lasting()) && !is_synced(account)
     }
 
-    /// How many accounts name no namespaces although several receive their tokens; of this one, that may have changed.
+    /// Counts an account anew. Returns how many accounts name no namespaces although several receive their tokens.
     pub fn count_unscoped(&mut self, key: &AccountKey) -> usize {
         let account = self.account(key);
         let is_scoped = account.is_none_or(|it| it.scope != Scope::EveryGrantedNamespace);
@@ -605,7 +606,7 @@ impl CredentialIndex {
         }
     }
 
-    /// The namespaces that have a binding, or Secrets with the keys of copies.
+    /// The namespaces that have a binding, or Secrets with the keys of copies, or a state of one.
     #[must_use]
     pub fn namespaces(&self, fleet: &Fleet) -> BTreeSet<Namespace> {
         fleet.namespaces().chain(self.copies.namespaces()).cloned().collect()

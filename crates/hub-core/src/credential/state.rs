@@ -165,7 +165,14 @@ impl State {
     /// Whether it is a problem that lasts while its copy waits for another plan, as a refusal does. A token, a profile or a
     /// list that was missing at the last one may have come since.
     pub(super) fn is_lasting(self) -> bool {
-        !self.is_missing() && !matches!(self, Self::Synced | Self::NoToken)
+        let may_have_come = [
+            Self::Synced,
+            Self::NoToken,
+            Self::AccountUnknown,
+            Self::ProfileUnknown,
+            Self::GrantUnknown,
+        ];
+        !self.is_missing() && !may_have_come.contains(&self)
     }
 
     /// The state as a metric's label.

@@ -180,8 +180,6 @@ async fn what_no_watch_shows_is_read_once_more_when_no_write_is_needed_and_forgo
     let read = Left::Read(version("another", "5"));
     let one = One::<true>::new(None, Action::Nothing, or_object(failure(500, "InternalError")));
     let one = one.after(read);
-    assert_eq!(one.reconcile().await, WAITS, "the watch may be late");
-    tokio::time::advance(LONGEST_LAG).await;
     for requests in [1, 1] {
         assert_eq!(one.reconcile().await, Outcome::Done);
         let reads = one.log.lock().iter().filter(|it| it.starts_with("GET")).count();

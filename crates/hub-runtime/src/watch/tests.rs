@@ -789,3 +789,11 @@ async fn after_an_outage_the_lists_that_a_process_waits_for_come_before_those_of
     }
     assert_eq!(lists_after.lock()[..4], [false, false, false, true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_after_every_list_is_not_retried_hot() {
+    let expired = || lasting(vec![event("ERROR", &status(410, "Expired"))]);
+    let world = World::of((0..6).flat_map(|_| [list(10, &[]), expired()])).await;
+    let waits = world.waits();
+    assert!(waits[9] >= Duration::from_secs(3), "{waits:?}");
+}

@@ -304,6 +304,7 @@ fn a_problem_counts_while_its_copy_waits_for_another_plan_unless_something_was_m
     for (mine_is, other_is, lasts) in [
         (State::NoProfile, State::NotGranted, false),
         (State::NoToken, State::NotGranted, false),
+        (State::AccountUnknown, State::NotGranted, false),
         (State::WriteRefused, State::NotGranted, true),
         (State::NotGranted, State::WriteRefused, true),
         (State::Synced, State::NameTaken, false),
