@@ -5,7 +5,7 @@
 //! ([`history`]).
 //!
 //! - An object that cannot be decoded reaches the sink as [`Unreadable`], with its metadata, and affects no other
-//!   object ([`decode`]). This is why kube's watcher is not used: it decodes a page of a list as one value, and reports
+//!   object ([`mod@decode`]). This is why kube's watcher is not used: it decodes a page of a list as one value, and reports
 //!   neither the start nor the resumption of a watch.
 //! - Lists are decoded while they arrive ([`items`]): memory contains one item, not a page.
 //! - Only the watch writes into a cache, and what our own writes have changed is planned again when the watch has shown
