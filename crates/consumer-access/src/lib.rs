@@ -21,6 +21,7 @@ mod controller;
 mod state;
 mod status;
 mod store;
+mod watch_name;
 mod watches;
 mod writes;
 

@@ -9,8 +9,9 @@ use hub_runtime::reconciler::Planned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::state::{Reading, WatchName};
+use crate::state::Reading;
 use crate::store::Store;
+use crate::watch_name::WatchName;
 
 /// The shortest time between two computations of a status: a cost of all clusters, for a change of one.
 const INTERVAL: Duration = Duration::from_secs(3);

@@ -27,7 +27,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
-use crate::state::{Reading, Scope, State, WatchName, set};
+use crate::state::{Reading, State, set};
+use crate::watch_name::{Scope, WatchName};
 
 /// The name of this loop in logs and metrics.
 pub(crate) const CONTROLLER: &str = "consumer-access";
@@ -378,8 +379,8 @@ impl Store {
             }
             Some(Scope::Namespace(namespace)) => {
                 let (fleet, settings) = (self.fleet.read(), self.settings());
-                let (touched, known) = ([namespace].into(), KnownAccounts::default());
-                let (touched, state) = (Touched::Namespaces(touched), self.state.lock());
+                let touched = Touched::Namespaces([namespace].into());
+                let (known, state) = (KnownAccounts::default(), self.state.lock());
                 let mut keys = settings.concerned(&fleet, &touched, &known, &state.objects);
                 drop(state);
                 // Accounts do not depend on it.

@@ -30,8 +30,8 @@ use serde_json::json;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
-use crate::state::{Scope, WatchName, api_resource};
 use crate::store::Store;
+use crate::watch_name::{Scope, WatchName, api_resource};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";

@@ -22,8 +22,9 @@ use hub_runtime::written::Left;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
-use crate::state::{State, WatchName, api_resource};
+use crate::state::State;
 use crate::store::Store;
+use crate::watch_name::{WatchName, api_resource};
 use crate::watches::observed;
 
 impl Objects for Store {

@@ -19,6 +19,7 @@ pub enum DecisionKind {
 impl DecisionKind {
     pub const ALL: [Self; 3] = [Self::Ocm, Self::SigV1alpha1, Self::SigV1alpha2];
 
+    /// The kind of the API.
     #[must_use]
     pub fn api(self) -> ApiKind {
         let (group, version) = match self {

@@ -8,11 +8,13 @@ use strum::EnumString;
 
 use super::consumers::AccessName;
 
-/// The kinds by which applications find their clusters.
+/// The kind by which Kueue finds a cluster.
 pub const MULTI_KUEUE_CLUSTER: ApiKind =
     ("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster", "multikueueclusters");
+/// The kind by which Kueue chooses among clusters.
 pub const MULTI_KUEUE_CONFIG: ApiKind =
     ("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig", "multikueueconfigs");
+/// The kind by which Argo CD finds a cluster.
 pub const SECRET: ApiKind = ("", "v1", "Secret", "secrets");
 
 /// The prefix of the names of Argo CD's Secrets, followed by the name of the cluster.
@@ -70,6 +72,7 @@ impl AccessKind {
         AccessKey::Access(self, account.clone())
     }
 
+    /// The kind of the API.
     #[must_use]
     pub const fn api(self) -> ApiKind {
         match self {
@@ -130,6 +133,7 @@ impl AccessKey {
         }
     }
 
+    /// The kind of the API.
     #[must_use]
     pub const fn api(&self) -> ApiKind {
         match self {

@@ -77,6 +77,7 @@ pub struct Record {
 }
 
 impl ObservedCopy {
+    /// Reads the Secret with the key of a copy; of one that cannot be decoded, the metadata.
     #[must_use]
     pub fn read(key: &SecretKey, secret: Result<&Secret, &Unreadable>) -> Self {
         let secret = match secret {
