@@ -25,17 +25,20 @@ impl<T> SecretMap<T> {
     where
         T: Default,
     {
-        let known = nested::remove(&mut self.by_namespace, &key.namespace, &key.name);
-        let (is_known, mut value) = (known.is_some(), known.unwrap_or_default());
+        let names = self.by_namespace.get_mut(&key.namespace);
+        if let Some(known) = names.and_then(|names| names.get_mut(&key.name)) {
+            if !change(known) {
+                nested::remove(&mut self.by_namespace, &key.namespace, &key.name);
+                nested::remove_value(&mut self.by_name, &key.name, &key.namespace);
+            }
+            return;
+        }
+        let mut value = T::default();
         if change(&mut value) {
             let names = self.by_namespace.entry(key.namespace.clone()).or_default();
             names.insert(key.name.clone(), value);
-            if !is_known {
-                let namespaces = self.by_name.entry(key.name.clone()).or_default();
-                namespaces.insert(key.namespace.clone());
-            }
-        } else if is_known {
-            nested::remove_value(&mut self.by_name, &key.name, &key.namespace);
+            let namespaces = self.by_name.entry(key.name.clone()).or_default();
+            namespaces.insert(key.namespace.clone());
         }
     }
 
