@@ -114,14 +114,10 @@ impl AccessSettings {
                 let others = secrets.chain([AccessKey::MultiKueueCluster(cluster.clone())]);
                 keys.extend(others.filter(|key| existing.contains_key(key)));
                 keys.extend(self.multi_kueue_configs());
+                let only = BTreeSet::from([cluster.clone()]);
                 let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
                 for name in candidates.into_iter().flat_map(|it| self.consumers.names_in(it)) {
-                    keys.extend(self.objects_of(
-                        fleet,
-                        name,
-                        Some(&[cluster.clone()].into()),
-                        known,
-                    ));
+                    keys.extend(self.objects_of(fleet, name, Some(&only), known));
                 }
                 // The namespace of a cluster is protected while the cluster exists.
                 &[cluster.as_str().into()].into()
@@ -160,7 +156,9 @@ impl AccessSettings {
         for (name, accounts) in changed {
             keys.extend(self.objects_of(fleet, name, None, known));
             keys.extend(secrets_in(existing, &name.namespace).cloned());
-            for account in accounts {
+            // The account that it has now is among its objects.
+            let has_now = self.consumers.get(name).map(|consumer| &consumer.account);
+            for account in accounts.iter().filter(|account| Some(*account) != has_now) {
                 let candidates = fleet.candidates_in(&name.namespace);
                 let candidates = candidates.map(|cluster| cluster.account(account));
                 // The account of the user server has parts of many objects, and this one has changed where it counts.
