@@ -190,7 +190,7 @@ impl CredentialRow {
 impl Credentials {
     /// Reads the metadata of copies, and the accounts: no token leaves the hub.
     async fn read(hub: &Hub, namespace: Option<&str>) -> Result<Self, HubError> {
-        let accounts = hub.api::<DynamicObject>(&requests::kind(AccessKind::Account.api()), None);
+        let accounts = hub.api::<DynamicObject>(&AccessKind::Account.api().resource(), None);
         let asking = format!("{}={}", labels::SYNC_TO_CLUSTER_PROFILE, labels::TRUE);
         let asking = ListParams::default().labels(&asking);
         let (now, found, accounts) = futures::try_join!(

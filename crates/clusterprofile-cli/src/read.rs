@@ -40,7 +40,7 @@ use crate::CommandError;
 use crate::args::{ControllerArgs, Setup};
 use crate::hub::{Hub, HubError};
 use crate::release::Releases;
-use crate::requests::{get, kind, list, profile_version};
+use crate::requests::{get, list, profile_version};
 
 /// The Deployment that starts the agents of cluster-proxy.
 const PROXY_MANAGER: &str = "cluster-proxy-addon-manager";
@@ -226,8 +226,9 @@ impl<'a> Reading<'a> {
         for (namespace, name) in placements.collect::<BTreeSet<PlacementName>>() {
             let mut decided = Some(BTreeSet::new());
             for decisions in DecisionKind::ALL {
-                let api =
-                    self.hub.api::<DynamicObject>(&kind(decisions.api()), Some(namespace.as_str()));
+                let api = self
+                    .hub
+                    .api::<DynamicObject>(&decisions.api().resource(), Some(namespace.as_str()));
                 let params = ListParams::default().labels(&decisions.selector(&name));
                 let objects = list(&api, &params).await?;
                 decided = decided.zip(objects).map(|(decided, objects)| {

@@ -3,10 +3,9 @@
 use std::fmt::Debug;
 
 use hub_api::cluster_profile::ProfileVersion;
-use hub_api::names::ApiKind;
 use hub_core::known::Known;
-use kube::api::{ApiResource, ListParams};
-use kube::core::{GroupVersionKind, ObjectList, PartialObjectMeta};
+use kube::api::ListParams;
+use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
@@ -98,11 +97,6 @@ where
             Err(HubError { verb: "get", resource: format!("{resource} {name}"), source })
         }
     }
-}
-
-/// The kind with this group, version and name.
-pub(crate) fn kind((group, version, kind, plural): ApiKind) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
 fn plural(url: &str) -> String {

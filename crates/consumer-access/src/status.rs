@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hub_api::cluster_access::ClusterAccessStatus;
+use hub_api::names::ApiKind;
 use hub_core::action::Action;
 use hub_core::consumer_access::{AccessKind, AccessName, AccessSettings, Consumer, Unread};
 use hub_runtime::reconciler::Planned;
@@ -106,7 +107,7 @@ fn awaited(settings: &AccessSettings, consumer: &Consumer) -> Vec<WatchName> {
 
 /// The reason and the message of the condition Ready while a watch on this kind cannot read it.
 fn why_not_ready(watch: &WatchName, why: Reading) -> (&'static str, String) {
-    let (group, version, kind, plural) = watch.api();
+    let ApiKind { group, version, kind, plural } = watch.api();
     match watch {
         _ if why == Reading::OutOfDate => {
             ("Unknown", format!("{kind}s cannot be read: see the log of the controller."))

@@ -57,8 +57,8 @@ impl Store {
             .iter()
             .chain(settings.permission_kinds());
         let others = [MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, SECRET];
-        for (.., plural) in kinds.map(|kind| kind.api()).chain(others) {
-            host.metrics.declare_written(plural);
+        for kind in kinds.map(|kind| kind.api()).chain(others) {
+            host.metrics.declare_written(kind.plural);
         }
         host.metrics.declare_written(CLUSTER_ACCESSES);
         Arc::new(Self {

@@ -5,7 +5,6 @@ use hub_core::consumer_access::{
     AccessKey, AccessKind, DecisionKind, MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, PlacementName,
     SECRET, cluster_of_secret,
 };
-use kube::api::{ApiResource, GroupVersionKind};
 
 /// A watch on objects that are written, or on what these depend on.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,9 +63,12 @@ impl WatchName {
             Self::MultiKueueClusters => MULTI_KUEUE_CLUSTER,
             Self::MultiKueueConfigs => MULTI_KUEUE_CONFIG,
             Self::Secrets(_) => SECRET,
-            Self::Profiles(..) => {
-                ("multicluster.x-k8s.io", "v1alpha1", "ClusterProfile", "clusterprofiles")
-            }
+            Self::Profiles(..) => ApiKind::new(
+                "multicluster.x-k8s.io",
+                "v1alpha1",
+                "ClusterProfile",
+                "clusterprofiles",
+            ),
             Self::Decisions(kind, _) => kind.api(),
         }
     }
@@ -89,9 +91,4 @@ impl WatchName {
             Self::Profiles(..) | Self::Decisions(..) => return None,
         })
     }
-}
-
-/// A kind of the API, as the client takes it.
-pub(crate) fn api_resource((group, version, kind, plural): ApiKind) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }

@@ -31,7 +31,7 @@ use tokio::task::yield_now;
 use tokio::time::sleep;
 
 use crate::store::Store;
-use crate::watch_name::{Scope, WatchName, api_resource};
+use crate::watch_name::{Scope, WatchName};
 
 /// The name of the addon that creates accounts on clusters.
 const MANAGED_SERVICE_ACCOUNT: &str = "managed-serviceaccount";
@@ -81,14 +81,14 @@ fn start(store: &Arc<Store>, watches: &Watches, name: &WatchName) -> HeldWatch {
     let resource = match name {
         WatchName::Decisions(DecisionKind::SigV1alpha1, _) => "placementdecisions (SIG v1alpha1)",
         WatchName::Decisions(DecisionKind::SigV1alpha2, _) => "placementdecisions (SIG v1alpha2)",
-        _ => kind.3,
+        _ => kind.plural,
     };
     let namespace = match name.scope() {
         Some(Scope::Namespace(namespace)) => Some(namespace),
         Some(Scope::Account(_)) | None => None,
     };
     let namespace = namespace.as_ref().map(Namespace::as_str);
-    let watch = Watch::dynamic(resource, &api_resource(kind), namespace);
+    let watch = Watch::dynamic(resource, &kind.resource(), namespace);
     let watch = match name {
         WatchName::Accounts | WatchName::MultiKueueClusters | WatchName::MultiKueueConfigs => {
             watch.optional().expected()

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::state::State;
 use crate::store::Store;
-use crate::watch_name::{WatchName, api_resource};
+use crate::watch_name::WatchName;
 use crate::watches::observed;
 
 impl Objects for Store {
@@ -42,8 +42,7 @@ impl Objects for Store {
 
     fn target(&self, key: &AccessKey) -> Target {
         let kind = key.api();
-        let (resource, kind) = (kind.3, api_resource(kind));
-        Target::of::<DynamicObject>(resource, &kind, key.namespace(), &key.name())
+        Target::of::<DynamicObject>(kind.plural, &kind.resource(), key.namespace(), &key.name())
     }
 
     fn known(&self, key: &AccessKey) -> Option<Version> {

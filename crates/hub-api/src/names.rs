@@ -14,6 +14,7 @@ pub use object_names::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, GroupVersionKind};
 
 use crate::text::Text;
 
@@ -192,8 +193,34 @@ impl fmt::Display for SecretKey {
     }
 }
 
-/// The group, version, name and plural of a kind.
-pub type ApiKind = (&'static str, &'static str, &'static str, &'static str);
+/// A kind of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApiKind {
+    /// The group; empty for the core.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+}
+
+impl ApiKind {
+    #[must_use]
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self { group, version, kind, plural }
+    }
+
+    /// The kind for requests.
+    #[must_use]
+    pub fn resource(&self) -> ApiResource {
+        let Self { group, version, kind, plural } = *self;
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+    }
+}
 
 /// The namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference, Secret};
 use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Resource;
-use kube::core::GroupVersion;
 
 /// The object of a finding; `profiles` is the version of ClusterProfile in use.
 pub(crate) fn reference(subject: &Subject, profiles: ProfileVersion) -> ObjectReference {
@@ -49,9 +48,8 @@ pub(crate) fn reference(subject: &Subject, profiles: ProfileVersion) -> ObjectRe
             of("apiregistration.k8s.io/v1".to_owned(), "APIService", None, name)
         }
         Subject::Access(key) => {
-            let (group, version, kind, _) = key.api();
-            let version = GroupVersion::gv(group, version).api_version();
-            of(version, kind, key.namespace(), &key.name())
+            let kind = key.api().resource();
+            of(kind.api_version, &kind.kind, key.namespace(), &key.name())
         }
     }
 }

@@ -27,7 +27,7 @@ impl DecisionKind {
             Self::SigV1alpha1 => ("multicluster.x-k8s.io", "v1alpha1"),
             Self::SigV1alpha2 => ("multicluster.x-k8s.io", "v1alpha2"),
         };
-        (group, version, "PlacementDecision", "placementdecisions")
+        ApiKind::new(group, version, "PlacementDecision", "placementdecisions")
     }
 
     /// The selector of the objects of a Placement.

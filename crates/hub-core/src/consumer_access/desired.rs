@@ -206,8 +206,7 @@ pub(super) struct Desired {
 impl Desired {
     /// A new object.
     pub(super) fn object(&self, key: &AccessKey) -> Value {
-        let (group, version, kind, _) = key.api();
-        let separator = if group.is_empty() { "" } else { "/" };
+        let kind = key.api().resource();
         let present = |values: &BTreeMap<String, Value>| -> Map<String, Value> {
             values.clone().into_iter().filter(|(_, value)| !value.is_null()).collect()
         };
@@ -219,7 +218,7 @@ impl Desired {
         fields.for_each(|fields| fields.retain(|_, value| !value.is_null() && *value != json!({})));
         let content = if matches!(key, AccessKey::ClusterSecret(_)) { "data" } else { "spec" };
         json!({
-            "apiVersion": format!("{group}{separator}{version}"), "kind": kind, "metadata": metadata, content: self.spec,
+            "apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, content: self.spec,
         })
     }
 

@@ -10,12 +10,12 @@ use super::consumers::AccessName;
 
 /// The kind by which Kueue finds a cluster.
 pub const MULTI_KUEUE_CLUSTER: ApiKind =
-    ("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster", "multikueueclusters");
+    ApiKind::new("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster", "multikueueclusters");
 /// The kind by which Kueue chooses among clusters.
 pub const MULTI_KUEUE_CONFIG: ApiKind =
-    ("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig", "multikueueconfigs");
+    ApiKind::new("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig", "multikueueconfigs");
 /// The kind by which Argo CD finds a cluster.
-pub const SECRET: ApiKind = ("", "v1", "Secret", "secrets");
+pub const SECRET: ApiKind = ApiKind::new("", "v1", "Secret", "secrets");
 
 /// The prefix of the names of Argo CD's Secrets, followed by the name of the cluster.
 const CLUSTER_SECRET_PREFIX: &str = "hub-addons-cluster-";
@@ -76,16 +76,19 @@ impl AccessKind {
     #[must_use]
     pub const fn api(self) -> ApiKind {
         match self {
-            Self::Account => (
+            Self::Account => ApiKind::new(
                 "authentication.open-cluster-management.io",
                 "v1beta1",
                 "ManagedServiceAccount",
                 "managedserviceaccounts",
             ),
-            Self::ManifestWork => {
-                ("work.open-cluster-management.io", "v1", "ManifestWork", "manifestworks")
-            }
-            Self::ClusterPermission => (
+            Self::ManifestWork => ApiKind::new(
+                "work.open-cluster-management.io",
+                "v1",
+                "ManifestWork",
+                "manifestworks",
+            ),
+            Self::ClusterPermission => ApiKind::new(
                 "rbac.open-cluster-management.io",
                 "v1alpha1",
                 "ClusterPermission",
@@ -138,9 +141,12 @@ impl AccessKey {
     pub const fn api(&self) -> ApiKind {
         match self {
             Self::Access(kind, _) => kind.api(),
-            Self::ClusterAccess(_) => {
-                ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess", CLUSTER_ACCESSES)
-            }
+            Self::ClusterAccess(_) => ApiKind::new(
+                "access.open-cluster-management.io",
+                "v1alpha1",
+                "ClusterAccess",
+                CLUSTER_ACCESSES,
+            ),
             Self::MultiKueueCluster(_) => MULTI_KUEUE_CLUSTER,
             Self::MultiKueueConfig(_) => MULTI_KUEUE_CONFIG,
             Self::ClusterSecret(_) => SECRET,
@@ -150,7 +156,7 @@ impl AccessKey {
 
 impl fmt::Display for AccessKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = self.api().2;
+        let kind = self.api().kind;
         match self.namespace() {
             Some(namespace) => write!(f, "{kind} {namespace}/{}", self.name()),
             None => write!(f, "{kind} {}", self.name()),

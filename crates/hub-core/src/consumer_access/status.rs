@@ -207,7 +207,7 @@ impl AccessSettings {
         }
         if consumer.is_own() || !consumer.spec.permissions.is_empty() {
             let kind = self.permission_kind();
-            let what = format!("{} {}/{}", kind.api().2, key.cluster, kind.name(key));
+            let what = format!("{} {}/{}", kind.api().kind, key.cluster, kind.name(key));
             match observed(kind) {
                 Owned::Absent if is_unread(kind) => return unknown(&what),
                 Owned::Absent => {

@@ -218,10 +218,10 @@ fn an_application_lacks_its_part_until_that_has_its_own_users_and_roles_alone() 
         (json!({ "permissions": [], "serviceAccountNames": ["other"] }), "PermissionsMissing"),
     ] {
         for kind in [WORK, PERMISSION] {
-            let mut world = settled(&settings_with(kind.api().2));
+            let mut world = settled(&settings_with(kind.api().kind));
             world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
             let declared = json!([with(kueue.clone(), &change), declared()[1]]);
-            let permissions = Some(kind.api().2.parse().unwrap());
+            let permissions = Some(kind.api().kind.parse().unwrap());
             let settings = AccessSettings { permissions, ..settings_of(&declared) };
             let lacking = world.lacking(&settings, &both(), "kueue-system");
             assert_eq!(lacking.unwrap().0, expected, "{change}");
@@ -271,7 +271,7 @@ fn an_application_is_ready_when_the_cluster_has_applied_its_own_part_and_the_imp
         (":argocd:app:", "none", 3, false, false),
     ] {
         for kind in [WORK, PERMISSION] {
-            let settings = settings_with(kind.api().2);
+            let settings = settings_with(kind.api().kind);
             let mut world = settled(&settings);
             world.edit(ACCOUNT, &json!({ "status": { "tokenSecretRef": { "name": "x" } } }));
             world.edit(kind, &partly_applied(kind, &world.objects[&kind], failed, unreported));
