@@ -315,20 +315,22 @@ pub fn plan(
     ProfilePlan { action: difference(observed, &status, &desired), findings }
 }
 
-/// The first property that a write changes in a profile that has a status already.
+/// The names of the properties that a write changes in a profile that has a status already.
 #[must_use]
-pub fn changed_property(
+pub fn changed_properties(
     observed: Option<&ObservedProfile>,
     action: &ProfileAction,
-) -> Option<String> {
-    let ProfileAction::PatchStatus(_, patch) = action else { return None };
-    let wanted = patch["status"].get("properties")?;
+) -> BTreeSet<String> {
+    let ProfileAction::PatchStatus(_, patch) = action else { return BTreeSet::new() };
+    let Some(wanted) = patch["status"].get("properties") else { return BTreeSet::new() };
     let wanted = wanted.as_array().map(Vec::as_slice).unwrap_or_default();
-    let status = observed.filter(|observed| observed.has_status())?.status();
+    let observed = observed.filter(|observed| observed.has_status());
+    let Some(status) = observed.map(ObservedProfile::status) else { return BTreeSet::new() };
     let shown = entries(&status, "properties");
-    let added = wanted.iter().find(|property| !shown.contains(property));
-    let changed = added.or_else(|| shown.iter().find(|property| !wanted.contains(property)))?;
-    changed["name"].as_str().map(str::to_owned)
+    let added = wanted.iter().filter(|property| !shown.contains(property));
+    let removed = shown.iter().filter(|property| !wanted.contains(property));
+    let names = added.chain(removed).filter_map(|property| property["name"].as_str());
+    names.map(str::to_owned).collect()
 }
 
 /// Takes the properties out of a write.

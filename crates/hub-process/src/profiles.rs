@@ -17,7 +17,9 @@ use hub_core::concerned::KnownProfiles;
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::member_id::{FIELD_MANAGER, MemberIds};
 use hub_core::priority::Priority;
-use hub_core::profile::{Desired, ObservedProfile, Presence, ProfilePlan, changed_property, plan};
+use hub_core::profile::{
+    Desired, ObservedProfile, Presence, ProfilePlan, changed_properties, plan,
+};
 use hub_core::version::{Uid, Version};
 use kube::api::DynamicObject;
 use parking_lot::{Mutex, MutexGuard};
@@ -325,7 +327,7 @@ impl Objects for Profiles {
             findings.push(finding);
             wait
         });
-        let changes_properties = changed_property(observed.as_ref(), &action).is_some();
+        let changes_properties = !changed_properties(observed.as_ref(), &action).is_empty();
         // Of what is known to exist, the end of a grant can still be written.
         let is_end = matches!(action, Action::Nothing | Action::Delete(_) | Action::DeleteByUid(_));
         if !is_end && self.unread.load(Ordering::Relaxed) {

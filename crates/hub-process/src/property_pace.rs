@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hub_api::names::ProfileKey;
 use hub_core::finding::{Finding, Reason};
-use hub_core::profile::{ObservedProfile, ProfileAction, changed_property, without_properties};
+use hub_core::profile::{ObservedProfile, ProfileAction, changed_properties, without_properties};
 use hub_runtime::flow::pace::Pace;
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ pub(crate) struct PropertyPace {
     paces: HashMap<ProfileKey, Pace>,
     /// The number of profiles at which those that may have a whole [`BURST`] are forgotten.
     forget_at: usize,
-    /// The profiles whose properties change too often, each with the claim that was held back first.
+    /// The profiles whose properties change too often, each with a claim that does.
     held: HashMap<ProfileKey, String>,
 }
 
@@ -36,19 +36,21 @@ impl PropertyPace {
     }
 
     /// Takes properties that change too often out of a write. Returns how long they are held back, with a finding, which
-    /// persists until they change less often.
+    /// persists until a minute has brought no change.
     pub(crate) fn hold(
         &mut self,
         key: &ProfileKey,
         observed: Option<&ObservedProfile>,
         action: &mut ProfileAction,
     ) -> Option<(Duration, Finding)> {
-        let wait = self.paces.get(key).map(|pace| pace.wait(Instant::now()));
-        let Some(wait) = wait.filter(|wait| !wait.is_zero()) else {
-            self.held.remove(key);
-            return None;
-        };
-        if let Some(claim) = changed_property(observed, action) {
+        let wait = self.paces.get(key)?.wait(Instant::now());
+        let mut changed = changed_properties(observed, action);
+        if wait.is_zero() {
+            // One that has not changed since the last write is not the one that changes too often.
+            let held = self.held.remove(key)?;
+            let claim = changed.take(&held).or_else(|| changed.pop_first())?;
+            self.held.insert(key.clone(), claim);
+        } else if let Some(claim) = changed.pop_first() {
             without_properties(action);
             self.held.entry(key.clone()).or_insert(claim);
         }
@@ -61,5 +63,45 @@ impl PropertyPace {
 
     pub(crate) fn forget(&mut self, key: &ProfileKey) {
         self.held.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_api::cluster_profile::StoredProfile;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_finding_names_a_claim_that_changes_in_every_minute() {
+        let key = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
+        let properties = |quiet: u32, noisy: u32| json!([{"name": "a", "value": quiet.to_string()}, {"name": "b", "value": noisy.to_string()}]);
+        let observed = |properties: Value| {
+            let profile = json!({"spec": {}, "metadata": {}, "status": {"properties": properties}});
+            ObservedProfile::of(&serde_json::from_value::<StoredProfile>(profile).unwrap())
+        };
+        let mut pace = PropertyPace::default();
+        (0..BURST).for_each(|_| pace.wrote(&key));
+        for (seconds, shown, wanted, named) in [
+            (0, (0, 0), (1, 1), Some("a")),
+            (60, (0, 0), (1, 2), Some("a")),
+            (0, (1, 2), (1, 2), Some("a")),
+            (30, (1, 2), (1, 3), Some("a")),
+            (30, (1, 2), (1, 4), Some("b")),
+            (60, (1, 4), (1, 4), None),
+        ] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            let patch = json!({"status": {"properties": properties(wanted.0, wanted.1)}});
+            let observed = observed(properties(shown.0, shown.1));
+            let mut action = ProfileAction::PatchStatus(observed.version.clone(), patch);
+            let held = pace.hold(&key, Some(&observed), &mut action);
+            if held.as_ref().is_some_and(|(wait, _)| wait.is_zero()) {
+                pace.wrote(&key);
+            }
+            let message = held.map(|(_, finding)| finding.message);
+            let name = message.as_deref().and_then(|message| message.split('"').nth(1));
+            assert_eq!(name, named, "{wanted:?}");
+        }
     }
 }
