@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt as _, TryStreamExt as _};
 use hostile::run::{MEMORY, Sessions};
 use k8s_openapi::api::core::v1::{Pod, Secret};
@@ -12,19 +14,23 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use local_hub::ocm::{self, ServiceAccountToken};
 use local_hub::{HubError, eventually};
+use serde_json::json;
 
 use crate::stage::{COMPONENTS, Stage};
 use crate::support::chart::{self, NAMESPACE};
+use crate::support::proxy::Authority;
+use crate::support::world::{self, merge};
 use crate::support::{SOON, shown};
 
 /// Timeout for 100 000 writes, which take five minutes on two cores that nothing else uses.
 const PATIENCE: Duration = Duration::from_mins(15);
 /// One Pod for each controller.
 const ONE: &str = "replicaCount=1";
-/// Profiles with an access provider, whose authority is one that every namespace has.
-const STATIC: [&str; 2] = [
+/// Profiles with an access provider, whose replaced trust anchors stay longer than the test takes.
+const STATIC: [&str; 3] = [
     "accessProvider.static.server=https://proxy.example/{cluster}",
-    "accessProvider.static.ca=configmap/default/kube-root-ca.crt/ca.crt",
+    "accessProvider.static.ca=configmap/default/proxy-ca/ca.crt",
+    "accessProvider.caOverlap=24h",
 ];
 
 /// A number in a file of the cgroup of a process, by its names in versions 1 and 2, if the kernel has that file.
@@ -93,17 +99,21 @@ async fn the_largest_measured_fleet_is_kept_within_100_mebibytes() {
     let Some(stage) = Stage::start(1, &values).await else { return };
     let user_server = Path::new(env!("CARGO_BIN_EXE_hub-addons"));
     let mut sessions = Sessions::open(user_server, 1000).await;
-    let fleet = ocm::Fleet::of(3500, 10);
+    let anchors = |name| json!({ "ca.crt": Authority::new(name).pem() });
+    let ca = world::object("ConfigMap", Some("default"), "proxy-ca");
+    world::create(&stage.admin, [ca.clone().field("data", anchors("old"))]).await;
+    let mut fleet = ocm::Fleet::of(3500, 10);
     fleet.create(&stage.ocm).await.unwrap();
+    let token = async |cluster: &str| {
+        ServiceAccountToken::of(cluster, "app").synced().create(&stage.ocm).await
+    };
     futures::stream::iter(&fleet.clusters)
-        .map(async |cluster| {
-            ServiceAccountToken::of(cluster, "app").synced().create(&stage.ocm).await
-        })
+        .map(|cluster| token(cluster))
         .buffer_unordered(32)
         .try_for_each(async |_| Ok::<_, HubError>(()))
         .await
         .unwrap();
-    complete(&stage, &fleet).await;
+    complete(&stage, &fleet, 1).await;
     let memory = sessions.memory().await;
     println!("1000 sessions of the user server: {} MiB", memory >> 10);
     assert!(memory < MEMORY);
@@ -111,8 +121,17 @@ async fn the_largest_measured_fleet_is_kept_within_100_mebibytes() {
     for component in COMPONENTS {
         within_its_limit(&stage, component).await;
     }
-    // As at every start.
+    merge(&stage.admin, &ca, &json!({ "data": anchors("new") })).await;
+    complete(&stage, &fleet, 2).await;
+    for component in COMPONENTS {
+        within_its_limit(&stage, component).await;
+    }
+    // As at every start. What has written the objects of one more cluster has listed all others before.
     stage.install(&[&values[..], &["podAnnotations.replaced=yes"]].concat()).await;
+    fleet.clusters.push("one-more".to_owned());
+    fleet.cluster("one-more").create(&stage.ocm).await.unwrap();
+    token("one-more").await.unwrap();
+    complete(&stage, &fleet, 2).await;
     for component in COMPONENTS {
         within_its_limit(&stage, component).await;
     }
@@ -143,8 +162,15 @@ async fn the_largest_measured_fleet_is_kept_within_100_mebibytes() {
     }
 }
 
-/// Waits until each namespace has all profiles, with version and access provider, and all copies.
-async fn complete(stage: &Stage, fleet: &ocm::Fleet) {
+/// How many certificates there are in a PEM bundle in base64.
+fn certificates(bundle: &str) -> usize {
+    let bundle = String::from_utf8(STANDARD.decode(bundle).unwrap()).unwrap();
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+/// Waits until each namespace has all profiles, with version and access provider with this many trust anchors, and all
+/// copies.
+async fn complete(stage: &Stage, fleet: &ocm::Fleet, anchors: usize) {
     // The number of objects, without most of them.
     let first = ListParams::default().limit(1);
     let all = i64::try_from(fleet.clusters.len() - 1).unwrap();
@@ -162,12 +188,14 @@ async fn complete(stage: &Stage, fleet: &ocm::Fleet) {
             }
         })
         .await;
-        eventually(&format!("{namespace} has complete profiles"), SOON, async || {
+        eventually(&format!("{namespace} has complete profiles"), PATIENCE, async || {
             let list =
                 profiles.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
             let is_complete = |status: &serde_json::Value| {
+                let cluster = &status["accessProviders"][0]["cluster"];
+                let published = cluster["certificate-authority-data"].as_str();
                 status["version"]["kubernetes"].is_string()
-                    && status["accessProviders"][0].is_object()
+                    && published.is_some_and(|it| certificates(it) == anchors)
             };
             let missing =
                 list.iter().filter(|profile| !is_complete(&profile.data["status"])).count();
