@@ -320,9 +320,7 @@ impl<K: Clone + Ord + Hash> QueueState<K> {
             return None;
         }
         let occupation = self.occupation(now);
-        let next = self
-            .ready
-            .peek(self.turn, |priority, namespace| occupation.admits(priority, namespace));
+        let next = self.ready.peek(self.turn, |priority| occupation.admits(priority));
         next.map(|(key, priority)| (key.clone(), priority))
     }
 

@@ -37,10 +37,11 @@ impl<'a> Occupation<'a> {
         Self { workers, busy: busy.collect(), now }
     }
 
-    /// Whether a free worker may take a key of this priority in this namespace.
-    pub(crate) fn admits(&self, priority: Priority, namespace: &Namespace) -> bool {
+    /// In which namespaces a free worker may take a key of this priority; `None` if in no namespace.
+    pub(crate) fn admits(&self, priority: Priority) -> Option<impl Fn(&Namespace) -> bool> {
         let ends = priority == Priority::End;
-        let alike = || self.busy.iter().filter(|busy| (busy.priority == Priority::End) == ends);
+        let alike =
+            move || self.busy.iter().filter(move |busy| (busy.priority == Priority::End) == ends);
         let same = || self.busy.iter().filter(|busy| busy.priority == priority);
         let is_fast = |busy: &&&Busy| self.becomes_slow(busy).is_some();
         let workers = if ends { self.workers } else { without_a_quarter(self.workers) };
@@ -48,12 +49,14 @@ impl<'a> Occupation<'a> {
         // flight.
         let share = if ends { workers } else { without_a_quarter(workers) };
         let is_slow = same().any(|busy| self.becomes_slow(busy).is_none());
-        alike().filter(is_fast).count() < workers
+        let has_room = alike().filter(is_fast).count() < workers
             && (!is_slow || same().filter(is_fast).count() < share)
             && alike().count() < workers * IN_FLIGHT
-            && same().count() < share * IN_FLIGHT
-            && alike().filter(|busy| busy.namespace == *namespace).count()
-                < (self.workers / 2).max(1)
+            && same().count() < share * IN_FLIGHT;
+        has_room.then_some(move |namespace: &Namespace| {
+            let there = alike().filter(|busy| busy.namespace == *namespace);
+            there.count() < (self.workers / 2).max(1)
+        })
     }
 
     /// When the next request becomes slow, which leaves its worker to another key.
@@ -82,7 +85,9 @@ mod tests {
             let namespace = Namespace::from(*namespace);
             let is_free = |occupied: &[Busy]| {
                 occupied.len() < in_flight.len() + 16
-                    && Occupation::new(16, occupied.iter(), now).admits(*priority, &namespace)
+                    && Occupation::new(16, occupied.iter(), now)
+                        .admits(*priority)
+                        .is_some_and(|admits| admits(&namespace))
             };
             while is_free(&occupied) {
                 occupied.push(Busy {
