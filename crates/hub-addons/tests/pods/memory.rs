@@ -10,7 +10,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use hostile::run::{MEMORY, Sessions};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use kube::api::ListParams;
+use kube::api::{DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 use local_hub::ocm::{self, ServiceAccountToken};
 use local_hub::{HubError, eventually};
@@ -174,6 +174,13 @@ async fn complete(stage: &Stage, fleet: &ocm::Fleet, anchors: usize) {
     // The number of objects, without most of them.
     let first = ListParams::default().limit(1);
     let all = i64::try_from(fleet.clusters.len() - 1).unwrap();
+    let is_complete = |profile: &DynamicObject| {
+        let status = &profile.data["status"];
+        let cluster = &status["accessProviders"][0]["cluster"];
+        let published = cluster["certificate-authority-data"].as_str();
+        status["version"]["kubernetes"].is_string()
+            && published.is_some_and(|it| certificates(it) == anchors)
+    };
     for namespace in &fleet.namespaces {
         let profiles = shown::profiles(&stage.ocm, namespace);
         let secrets: Api<Secret> = Api::namespaced(stage.ocm.clone(), namespace);
@@ -188,17 +195,17 @@ async fn complete(stage: &Stage, fleet: &ocm::Fleet, anchors: usize) {
             }
         })
         .await;
-        eventually(&format!("{namespace} has complete profiles"), PATIENCE, async || {
+        // The list costs the API server much, so it is read when the last profile is complete, in the order of names.
+        eventually(&format!("{namespace} has a complete last profile"), PATIENCE, async || {
+            let last = profiles.get(fleet.clusters.last().unwrap()).await;
+            let last = last.map_err(|error| error.to_string())?;
+            if is_complete(&last) { Ok(()) } else { Err(last.data["status"].to_string()) }
+        })
+        .await;
+        eventually(&format!("{namespace} has complete profiles"), SOON, async || {
             let list =
                 profiles.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
-            let is_complete = |status: &serde_json::Value| {
-                let cluster = &status["accessProviders"][0]["cluster"];
-                let published = cluster["certificate-authority-data"].as_str();
-                status["version"]["kubernetes"].is_string()
-                    && published.is_some_and(|it| certificates(it) == anchors)
-            };
-            let missing =
-                list.iter().filter(|profile| !is_complete(&profile.data["status"])).count();
+            let missing = list.iter().filter(|profile| !is_complete(profile)).count();
             if missing == 0 { Ok(()) } else { Err(format!("{missing} are not")) }
         })
         .await;
