@@ -179,10 +179,20 @@ impl Fleet {
     /// A superset of the namespaces that are granted a cluster, by names and selectors only. A namespace in which
     /// several bindings select the cluster occurs several times.
     pub fn candidates_for(&self, cluster: &ClusterName) -> impl Iterator<Item = &Namespace> {
+        self.selecting(cluster).flat_map(|set| self.candidates.bound(set))
+    }
+
+    /// Whether [`Self::candidates_for`] a cluster include a namespace. Visits no others.
+    pub(crate) fn is_candidate(&self, namespace: &Namespace, cluster: &ClusterName) -> bool {
+        self.selecting(cluster).any(|set| self.candidates.is_bound(set, namespace))
+    }
+
+    /// The sets that select a cluster, or may select it.
+    fn selecting(&self, cluster: &ClusterName) -> impl Iterator<Item = &ClusterSetName> {
         let observed = self.cluster(cluster);
         let selecting =
             observed.map(|observed| self.candidates.selecting(cluster, observed, &self.sets));
-        selecting.into_iter().flatten().flat_map(|set| self.candidates.bound(set))
+        selecting.into_iter().flatten()
     }
 
     /// Adds or replaces a ManagedCluster.

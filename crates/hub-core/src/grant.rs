@@ -114,6 +114,13 @@ pub fn namespaces_of<'a>(
     candidates.into_iter().filter(|namespace| is_possible(fleet, namespace, cluster))
 }
 
+/// Whether a namespace is one of [`namespaces_of`] a cluster. Visits no others. Where only a kind that cannot be read
+/// makes a grant unknown, it is none: no change of the fleet would visit it again.
+#[must_use]
+pub fn is_among(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) -> bool {
+    fleet.is_candidate(namespace, cluster) && is_possible(fleet, namespace, cluster)
+}
+
 /// The clusters that are granted to a namespace, or may be. Visits no others.
 #[must_use]
 pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a ClusterName> {

@@ -441,11 +441,10 @@ impl CredentialIndex {
             return false;
         }
         let Some(source) = source else { return self.sources.remove(key).is_some() };
-        let name = Text::from(key.copy_name());
         self.sources.insert(key.clone(), source);
-        let namespaces: Vec<_> = self.copies.namespaces_with(&name).cloned().collect();
-        for namespace in namespaces {
-            let key = SecretKey { namespace, name: name.clone() };
+        let there = self.copies.namespaces_with(&key.copy_name());
+        let keys: Vec<_> = there.map(|namespace| key.copy_in(namespace)).collect();
+        for key in keys {
             if let Some(observed) = self.copy(&key).cloned() {
                 self.recognize(&key, &observed);
             }
@@ -531,14 +530,32 @@ impl CredentialIndex {
         is_ours.then(|| AccountKey { cluster: cluster.into(), account: account.into() })
     }
 
+    /// Whether an account opts in to a namespace. Where none does, only a key with a known Secret or a state may have a
+    /// plan that says or does anything.
+    #[must_use]
+    pub fn asks_in(&self, account: &Account, namespace: &Namespace) -> bool {
+        account.opts_in && account.scope.has(namespace, self.settings.require_namespaces)
+    }
+
+    /// The namespaces that an account opts in to and that are granted its cluster, or may be. Visits no others.
+    fn namespaces_for<'a>(&'a self, fleet: &'a Fleet, key: &AccountKey) -> Vec<&'a Namespace> {
+        let Some(account) = self.account(key).filter(|it| it.opts_in) else { return Vec::new() };
+        if let Scope::Only { namespaces, .. } = &account.scope {
+            return namespaces
+                .iter()
+                .filter(|it| grant::is_among(fleet, it, &key.cluster))
+                .collect();
+        }
+        let granted = grant::namespaces_of(fleet, &key.cluster);
+        granted.filter(|it| self.asks_in(account, it)).collect()
+    }
+
     /// The keys of the copies of an account that exist, or may have to exist.
     #[must_use]
     pub fn keys_of(&self, fleet: &Fleet, key: &AccountKey) -> Vec<SecretKey> {
-        let name = Text::from(key.copy_name());
-        let copy_key =
-            |namespace: &Namespace| SecretKey { namespace: namespace.clone(), name: name.clone() };
-        let granted = grant::namespaces_of(fleet, &key.cluster);
-        granted.chain(self.copies.namespaces_with(&name)).map(copy_key).collect()
+        let there = self.copies.namespaces_with(&key.copy_name());
+        let namespaces = self.namespaces_for(fleet, key).into_iter().chain(there);
+        namespaces.map(|namespace| key.copy_in(namespace)).collect()
     }
 
     /// The keys, existing or wanted, of the copies for accounts of a cluster in a namespace; and possibly some of
@@ -546,13 +563,18 @@ impl CredentialIndex {
     #[must_use]
     pub fn keys_at(&self, fleet: &Fleet, key: &ProfileKey) -> BTreeSet<SecretKey> {
         let copy_key = |name: Text| SecretKey { namespace: key.namespace.clone(), name };
-        let is_granted = |cluster: &ClusterName| grant::is_possible(fleet, &key.namespace, cluster);
-        let itself = is_granted(&key.cluster);
+        let itself = grant::is_possible(fleet, &key.namespace, &key.cluster);
+        let is_granted = |cluster: &ClusterName| {
+            let is_itself = *cluster == key.cluster;
+            if is_itself { itself } else { grant::is_possible(fleet, &key.namespace, cluster) }
+        };
+        let is_wanted = |account: &AccountKey| {
+            let asking = self.account(account).filter(|it| self.asks_in(it, &key.namespace));
+            asking.is_some() && is_granted(&account.cluster)
+        };
         let names = self.accounts_of(&key.cluster).map(|account| account.copy_name());
         // A cluster that is no longer granted makes room for another cluster's account with the same copy name.
-        let wanted = names.filter(|name| {
-            itself || self.accounts_named(name).any(|other| is_granted(&other.cluster))
-        });
+        let wanted = names.filter(|name| self.accounts_named(name).any(|it| is_wanted(&it)));
         let there = self.copies.of_cluster_in(&key.namespace, &key.cluster).cloned();
         wanted.map(Text::from).chain(there).map(copy_key).collect()
     }
@@ -572,23 +594,18 @@ impl CredentialIndex {
                 let (mut keys, mut accounts) = self.concerned(fleet, &namespace);
                 keys.extend(self.copies.of_cluster(cluster));
                 for account in self.accounts_of(cluster) {
-                    let name = account.copy_name();
-                    let clusters = self.accounts_named(&name).map(|it| it.cluster);
-                    let namespaces = clusters
-                        .flat_map(|it| grant::namespaces_of(fleet, &it).collect::<Vec<_>>());
-                    let name = Text::from(name.as_str());
-                    let key =
-                        |it: &Namespace| SecretKey { namespace: it.clone(), name: name.clone() };
-                    keys.extend(namespaces.map(key));
+                    let named: Vec<_> = self.accounts_named(&account.copy_name()).collect();
+                    let namespaces = named.iter().flat_map(|it| self.namespaces_for(fleet, it));
+                    keys.extend(namespaces.map(|it| account.copy_in(it)));
                 }
                 accounts.extend(self.accounts_of(cluster));
                 (keys, accounts)
             }
             Touched::Namespaces(namespaces) => {
-                let keys = namespaces.iter().flat_map(|it| self.keys_in(fleet, it)).collect();
-                let mut clusters = BTreeSet::new();
+                let (mut keys, mut accounts) = (BTreeSet::new(), BTreeSet::new());
                 for namespace in namespaces {
                     let granted = grant::clusters_of(fleet, namespace);
+                    keys.extend(self.keys_among(namespace, &granted));
                     let before: Vec<_> = self.reach.clusters_in(namespace).cloned().collect();
                     let with_accounts =
                         granted.iter().filter(|it| self.accounts.contains_key(**it));
@@ -599,9 +616,9 @@ impl CredentialIndex {
                         let accounts = || asking(&self.accounts, cluster);
                         self.reach.set_granted(cluster, namespace, is_granted, accounts);
                     }
-                    clusters.extend(concerned);
+                    accounts.extend(self.asking_in(namespace, &concerned));
                 }
-                (keys, clusters.iter().flat_map(|cluster| self.accounts_of(cluster)).collect())
+                (keys, accounts)
             }
         }
     }
@@ -615,10 +632,29 @@ impl CredentialIndex {
     /// Every key in a namespace, existing or wanted.
     #[must_use]
     pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let key = |account: AccountKey| account.copy_in(namespace);
-        let granted = grant::clusters_of(fleet, namespace).into_iter();
-        let wanted = granted.flat_map(|cluster| self.accounts_of(cluster)).map(key);
-        self.known_keys(namespace).chain(wanted).collect()
+        self.keys_among(namespace, &grant::clusters_of(fleet, namespace)).collect()
+    }
+
+    /// The same in a namespace to which these clusters are granted.
+    fn keys_among(
+        &self,
+        namespace: &Namespace,
+        granted: &BTreeSet<&ClusterName>,
+    ) -> impl Iterator<Item = SecretKey> {
+        let asking = self.asking_in(namespace, granted.iter().copied());
+        self.known_keys(namespace).chain(asking.map(|account| account.copy_in(namespace)))
+    }
+
+    /// The accounts of these clusters that opt in to a namespace.
+    fn asking_in<'a>(
+        &self,
+        namespace: &Namespace,
+        clusters: impl IntoIterator<Item = &'a ClusterName>,
+    ) -> impl Iterator<Item = AccountKey> {
+        clusters.into_iter().flat_map(move |cluster| {
+            let asking = self.accounts_on(cluster).filter(|(_, it)| self.asks_in(it, namespace));
+            asking.map(|(account, _)| cluster.account(account))
+        })
     }
 
     /// The keys of wanted copies of the accounts with this name.

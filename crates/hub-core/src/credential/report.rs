@@ -65,12 +65,8 @@ impl Recipients {
         match &account.scope {
             // An account that names a namespace expects a copy there.
             Scope::Only { namespaces, .. } => {
-                let candidates: BTreeSet<_> = fleet.candidates_for(&key.cluster).collect();
                 for namespace in namespaces {
-                    // Where only a kind that cannot be read makes a grant unknown, nothing would plan a copy, or report again.
-                    if !candidates.contains(namespace)
-                        || !grant::is_possible(fleet, namespace, &key.cluster)
-                    {
+                    if !grant::is_among(fleet, namespace, &key.cluster) {
                         recipients.refused.insert(namespace.clone());
                         continue;
                     }

@@ -31,6 +31,11 @@ impl Candidates {
         self.bound.get(set).into_iter().flatten()
     }
 
+    /// Whether a namespace has a binding of this name.
+    pub(crate) fn is_bound(&self, set: &ClusterSetName, namespace: &Namespace) -> bool {
+        self.bound.get(set).is_some_and(|bound| bound.contains(namespace))
+    }
+
     /// The clusters that a set selects, or may select.
     pub(crate) fn members<'a>(
         &'a self,

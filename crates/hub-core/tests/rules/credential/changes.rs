@@ -21,7 +21,8 @@ use crate::support::credential::{
 };
 use crate::support::{IN_SET, NOON, binding, by_labels, cases, key, member, with};
 
-/// The actions and findings of a plan, without the state of accounts that do not opt in.
+/// The actions and findings of a plan, without the state of accounts that do not opt in: while it is unknown whether they
+/// do, by what was known of them.
 type Told = (CopyAction, Vec<Finding>, Vec<(AccountKey, State)>);
 
 fn told(plan: CopyPlan) -> Told {
@@ -30,11 +31,22 @@ fn told(plan: CopyPlan) -> Told {
 }
 
 fn plans(world: &World) -> BTreeMap<SecretKey, Told> {
-    secret_keys().into_iter().map(|key| (key.clone(), told(world.plan(&key)))).collect()
+    let index = &world.index;
+    let plan = |key: SecretKey| {
+        let mut told = told(world.plan(&key));
+        told.2.retain(|(account, _)| {
+            let asks = |it| index.asks_in(it, &key.namespace);
+            index.knows_accounts || index.account(account).is_some_and(asks)
+        });
+        (key, told)
+    };
+    secret_keys().into_iter().map(plan).collect()
 }
 
+/// Nothing is reported before the accounts are known.
 fn reports(world: &World) -> BTreeMap<AccountKey, Option<Report>> {
-    accounts().map(|key| (key.clone(), world.report(&key))).collect()
+    let report = |key: &_| world.report(key).filter(|_| world.index.knows_accounts);
+    accounts().map(|key| (key.clone(), report(&key))).collect()
 }
 
 /// The keys to plan again.

@@ -21,16 +21,23 @@ use crate::concerned::Profiles;
 use crate::support::api::projection_of;
 use crate::support::consumer_access::settings_of;
 use crate::support::credential::{World, account, account_key, secret_key, token};
-use crate::support::{binding, by_labels, cluster, fleet, settings_of_permissions, with};
+use crate::support::{binding, by_labels, cluster, fleet, key, settings_of_permissions, with};
 
 /// The numbers of objects of a hub: of clusters, namespaces, sets, and accounts of each cluster.
 type Shape = [usize; 4];
 
 /// A hub where every set is bound in every namespace, and accounts name them all. No copy can be created, which takes the
 /// longest reports.
-fn objects([clusters, namespaces, sets, accounts]: Shape) -> Vec<Value> {
+fn objects(shape: Shape) -> Vec<Value> {
+    scoped(shape, |_, names| names.join(","))
+}
+
+/// The same, with the namespaces that the account with this number names.
+fn scoped(
+    [clusters, namespaces, sets, accounts]: Shape,
+    scope: impl Fn(usize, &[String]) -> String,
+) -> Vec<Value> {
     let names: Vec<_> = (0..namespaces).map(|it| format!("n{it}")).collect();
-    let scope = json!({ "metadata": { "annotations": { SYNC_TO_NAMESPACES: names.join(",") } } });
     let mut objects = Vec::new();
     for set in 0..sets {
         let (set, label) = (format!("s{set}"), format!("in-{set}"));
@@ -40,9 +47,11 @@ fn objects([clusters, namespaces, sets, accounts]: Shape) -> Vec<Value> {
     for number in 0..clusters {
         let name = format!("c{number}");
         objects.push(cluster(&name, &json!({ format!("in-{}", number % sets): "" })));
-        for account_of in (0..accounts).map(|it| format!("a{it}")) {
-            objects.push(with(account(&name, &account_of), &scope));
-            objects.push(token(&name, &account_of));
+        for number in 0..accounts {
+            let scope = json!({ SYNC_TO_NAMESPACES: scope(number, &names) });
+            let scope = json!({ "metadata": { "annotations": scope } });
+            objects.push(with(account(&name, &format!("a{number}")), &scope));
+            objects.push(token(&name, &format!("a{number}")));
         }
     }
     objects
@@ -66,17 +75,20 @@ impl Syncer {
         }
     }
 
-    fn start(shape: Shape) -> Self {
-        let world = World::of(objects(shape));
-        let mut syncer = Self { world, recipients: BTreeMap::new() };
-        for namespace in syncer.world.index.namespaces(&syncer.world.fleet) {
+    fn start(objects: Vec<Value>) -> Self {
+        let mut syncer = Self { world: World::of(objects), recipients: BTreeMap::new() };
+        syncer.plan_all();
+        syncer
+    }
+
+    fn plan_all(&mut self) {
+        for namespace in self.world.index.namespaces(&self.world.fleet) {
             let touched = Touched::Namespaces([namespace].into());
-            let (keys, _) = syncer.world.index.concerned(&syncer.world.fleet, &touched);
+            let (keys, _) = self.world.index.concerned(&self.world.fleet, &touched);
             for key in keys {
-                syncer.plan(&key);
+                self.plan(&key);
             }
         }
-        syncer
     }
 }
 
@@ -94,12 +106,12 @@ fn counted(work: impl FnOnce()) -> Effort {
 #[test]
 fn a_start_on_a_hub_of_twice_the_size_costs_at_most_twice_as_much() {
     let shape = [4, 6, 2, 3];
-    let one = counted(|| drop(Syncer::start(shape)));
+    let one = counted(|| drop(Syncer::start(objects(shape))));
     assert_eq!(one.plans, 4 * 6 * 3, "each copy is planned once");
     for part in 0..shape.len() {
         let mut twice = shape;
         twice[part] *= 2;
-        let other = counted(|| drop(Syncer::start(twice)));
+        let other = counted(|| drop(Syncer::start(objects(twice))));
         for (once, twice) in [
             (one.plans, other.plans),
             (one.decisions, other.decisions),
@@ -110,10 +122,40 @@ fn a_start_on_a_hub_of_twice_the_size_costs_at_most_twice_as_much() {
     }
 }
 
+/// As many accounts on each cluster as there are namespaces, each for one of them: as of ClusterAccesses.
+fn of_one_namespace_each(clusters: usize, namespaces: usize) -> Vec<Value> {
+    scoped([clusters, namespaces, 1, namespaces], |number, names| names[number].clone())
+}
+
+#[test]
+fn accounts_cost_the_namespaces_that_they_name_and_not_those_that_others_name() {
+    let start = |namespaces| {
+        let world = World::of(of_one_namespace_each(4, namespaces));
+        let mut syncer = Syncer { world, recipients: BTreeMap::new() };
+        counted(|| syncer.plan_all())
+    };
+    let (one, other) = (start(6), start(12));
+    assert_eq!(one.plans, 4 * 6, "each copy is planned once, and nothing else");
+    assert!(other.plans == 2 * one.plans && other.decisions <= 2 * one.decisions, "{other:?}");
+
+    let World { mut index, fleet, .. } = World::of(of_one_namespace_each(4, 6));
+    let account = account_key("c1", "a1");
+    let of_account = counted(|| assert_eq!(index.keys_of(&fleet, &account).len(), 1));
+    let report = counted(|| drop(Recipients::of(&index, &fleet, &account)));
+    assert_eq!((of_account.decisions, report.decisions), (1, 1));
+    assert_eq!(index.keys_at(&fleet, &key("n1", "c1")).len(), 1);
+    for (touched, keys, accounts) in
+        [(Touched::Cluster("c1".into()), 6, 6), (Touched::Namespaces(["n1".into()].into()), 4, 4)]
+    {
+        let concerned = index.concerned(&fleet, &touched);
+        assert_eq!((concerned.0.len(), concerned.1.len()), (keys, accounts), "{touched:?}");
+    }
+}
+
 #[test]
 fn the_change_of_a_copy_costs_the_same_on_a_hub_of_any_size() {
     let of_one = |shape: Shape| {
-        let mut syncer = Syncer::start(shape);
+        let mut syncer = Syncer::start(objects(shape));
         let key = secret_key("n1", "c1-a1");
         syncer.world.index.set_source(&account_key("c1", "a1"), None);
         counted(|| syncer.plan(&key))
