@@ -3,6 +3,9 @@
 //! Where both are locked, the fleet is locked before the state, since controllers are called with the locked fleet when
 //! it changes.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -83,6 +86,8 @@ pub(crate) struct State {
 #[derive(Default)]
 struct Backlog {
     copies: BTreeSet<SecretKey>,
+    /// The accounts whose copies are all to be queued.
+    copies_of: BTreeSet<AccountKey>,
     /// The namespaces whose copies are all to be queued, with the accounts that report on them.
     namespaces: BTreeSet<Namespace>,
     /// The accounts to report on, once the copies are queued.
@@ -158,6 +163,8 @@ impl Store {
                 std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
             if !copies.is_empty() {
                 self.queue_copies(fleet, state, copies);
+            } else if let Some(account) = backlog.copies_of.pop_first() {
+                backlog.copies.extend(index.keys_of(fleet, &account));
             } else if let Some(namespace) = backlog.namespaces.pop_first() {
                 let touched = Touched::Namespaces([namespace].into());
                 let (copies, accounts) = index.concerned(fleet, &touched);
@@ -229,6 +236,7 @@ impl Store {
         let State { index, memory, backlog, .. } = state;
         let is_queued = |key: &SecretKey| {
             backlog.everything
+                || backlog.copies_of.contains(account)
                 || backlog.namespaces.contains(&key.namespace)
                 || backlog.copies.contains(key)
                 || self.copies.holds(key)
@@ -297,15 +305,14 @@ impl Store {
 
     /// Records whether the sources are known: all of them, or those of one name.
     pub(crate) fn set_sources_read(&self, account: Option<&AccountName>, is_read: bool) {
-        self.change(|fleet, state| {
-            let is_new = state.index.listed_sources.set(account, is_read);
+        self.change(|_, State { index, backlog, .. }| {
+            let is_new = index.listed_sources.set(account, is_read);
             match account {
                 _ if is_read && !is_new => {}
-                Some(account) if is_read && state.index.knows_accounts => {
-                    let keys = state.index.keys_named(fleet, account);
-                    self.queue_copies(fleet, state, keys);
+                Some(account) if is_read && index.knows_accounts => {
+                    backlog.copies_of.extend(index.reached(account));
                 }
-                Some(_) | None => state.backlog.everything = true,
+                Some(_) | None => backlog.everything = true,
             }
         });
         self.has_backlog.notify_one();
@@ -407,13 +414,11 @@ impl Store {
         &self,
         is_watched: impl Fn(&Namespace) -> bool,
     ) -> (Option<BTreeSet<AccountName>>, BTreeMap<Namespace, bool>) {
-        self.change(|fleet, state| {
-            let (names, moved) = state.index.reach.changed_names().unzip();
-            for account in moved.into_iter().flatten() {
-                let keys = state.index.keys_of(fleet, &account);
-                self.queue_copies(fleet, state, keys);
-            }
-            let State { index, unfollowed, .. } = state;
+        self.change(|_, state| {
+            let State { index, unfollowed, backlog, .. } = state;
+            let (names, moved) = index.reach.changed_names().unzip();
+            backlog.copies_of.extend(moved.into_iter().flatten());
+            self.has_backlog.notify_one();
             let mut namespaces = BTreeMap::new();
             let mut leaving = BTreeSet::new();
             for namespace in std::mem::take(unfollowed) {

@@ -657,14 +657,9 @@ impl CredentialIndex {
         })
     }
 
-    /// The keys of wanted copies of the accounts with this name.
-    #[must_use]
-    pub fn keys_named(&self, fleet: &Fleet, account: &AccountName) -> Vec<SecretKey> {
-        let key = |cluster: &ClusterName| cluster.account(account);
-        self.reach
-            .clusters_with(account)
-            .flat_map(|cluster| self.keys_of(fleet, &key(cluster)))
-            .collect()
+    /// The accounts with this name whose tokens may be copied.
+    pub fn reached(&self, account: &AccountName) -> impl Iterator<Item = AccountKey> {
+        self.reach.clusters_with(account).map(|cluster| cluster.account(account))
     }
 
     fn accounts_of(&self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> {

@@ -166,7 +166,8 @@ proptest! {
         };
         for name in accounts().map(|key| key.account).collect::<BTreeSet<_>>() {
             world.index.listed_sources.set(Some(&name), true);
-            check(&world, world.index.keys_named(&world.fleet, &name).into_iter().collect(), name.as_str())?;
+            let named = world.index.reached(&name).flat_map(|it| world.index.keys_of(&world.fleet, &it));
+            check(&world, named.collect(), name.as_str())?;
         }
         for namespace in secret_keys().into_iter().map(|copy_key| copy_key.namespace).collect::<BTreeSet<_>>() {
             world.index.listed_copies.set(Some(&namespace), true);
