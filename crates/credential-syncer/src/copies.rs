@@ -6,7 +6,7 @@ use hub_api::names::SecretKey;
 use hub_api::secret::Secret;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy, Patch};
 use hub_core::credential::index::{CreatedCopy, Refused};
-use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
+use hub_core::credential::plan::{CopyPlan, plan};
 use hub_core::finding::{Finding, Reason, Subject};
 use hub_core::rights::GRACE;
 use hub_core::version::{Uid, Version};
@@ -26,16 +26,22 @@ pub(crate) struct CopyWriter {
 /// A plan, without its write.
 pub(crate) struct PlannedCopy {
     plan: CopyPlan,
-    /// The uid of the observed Secret.
-    uid: Option<Uid>,
+    /// The Secret that it is planned from: that of the cache, or one that was read.
+    observed: Option<ObservedCopy>,
+}
+
+impl PlannedCopy {
+    fn uid(&self) -> Option<&Uid> {
+        self.observed.as_ref().map(|observed| &observed.version.uid)
+    }
 }
 
 impl CopyWriter {
     /// Records whether the planned write is refused, which changes states.
-    fn set_refused(&self, key: &SecretKey, refused: Option<Refused>) {
+    fn set_refused(&self, key: &SecretKey, planned: &PlannedCopy, refused: Option<Refused>) {
         self.store.change(|fleet, state| {
             state.index.set_refused(key, refused);
-            let plan = plan(&state.index, fleet, key, state.index.copy(key));
+            let plan = plan(&state.index, fleet, key, planned.observed.as_ref());
             self.store.planned(state, key, &plan);
         });
     }
@@ -75,21 +81,20 @@ impl Objects for CopyWriter {
             let cached = state.index.copy(key);
             let observed = read.as_ref().map_or(cached, Option::as_ref);
             let mut planned = plan(&state.index, fleet, key, observed);
-            let uid = observed.map(|observed| observed.version.uid.clone());
-            // A write waits for what no watch has shown, such as a Secret without the label of copies: its states stay.
+            let observed = observed.cloned();
+            // What no watch has shown, such as a Secret without the label of copies, is waited for or read first: the
+            // states stay.
             let known = cached.map(|cached| &cached.version);
-            let waits = read.is_none()
-                && planned.action != CopyAction::Nothing
-                && self.store.copies.written.unseen(key, known).is_some();
+            let waits = read.is_none() && self.store.copies.written.unseen(key, known).is_some();
             if !waits {
                 self.store.planned(state, key, &planned);
             }
             let action = std::mem::take(&mut planned.action);
-            Planned::Write(action, PlannedCopy { plan: planned, uid })
+            Planned::Write(action, PlannedCopy { plan: planned, observed })
         })
     }
 
-    fn settled(&self, key: &SecretKey, PlannedCopy { plan, uid }: PlannedCopy) -> Outcome {
+    fn settled(&self, key: &SecretKey, PlannedCopy { plan, observed }: PlannedCopy) -> Outcome {
         let (took, is_hidden) = self.store.change(|_, state| {
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
@@ -100,10 +105,11 @@ impl Objects for CopyWriter {
             }
             // A copy that is kept in doubt, and that no watch shows: it may have to end.
             let is_hidden =
-                uid.is_some() && plan.holder.is_some() && state.index.copy(key).is_none();
+                observed.is_some() && plan.holder.is_some() && state.index.copy(key).is_none();
             (state.memory.source_settled(key), is_hidden)
         });
         let subject = Subject::Secret(key.namespace.clone(), key.name.to_string());
+        let uid = observed.map(|observed| observed.version.uid);
         self.store.reporter.report(&subject, uid.as_ref(), plan.findings);
         if let Some(took) = took {
             self.store.metrics.synced(took);
@@ -138,7 +144,7 @@ impl Objects for CopyWriter {
     ) -> Option<Outcome> {
         let is_gone = matches!(error.category, Category::NotFound | Category::NamespaceNotFound);
         if is_gone && error.verb != "create" {
-            self.store.gone(key, planned.uid.as_ref());
+            self.store.gone(key, planned.uid());
         }
         None
     }
@@ -150,15 +156,15 @@ impl Objects for CopyWriter {
         // copies. A copy remains to be deleted only if the permission alone was withdrawn for a moment.
         if what == Refused::Delete && self.store.is_abandoned(key) {
             // Another refusal may have been recorded before the namespace was known to be deleted.
-            self.set_refused(key, None);
+            self.set_refused(key, planned, None);
             self.store.reporter.forget(&subject);
             if self.store.change(|_, state| state.memory.abandoned(key)) >= GRACE {
                 self.store.abandon(key);
             }
             return;
         }
-        self.set_refused(key, Some(what));
+        self.set_refused(key, planned, Some(what));
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
-        self.store.reporter.report(&subject, planned.uid.as_ref(), vec![finding]);
+        self.store.reporter.report(&subject, planned.uid(), vec![finding]);
     }
 }

@@ -307,6 +307,34 @@ async fn a_copy_that_cannot_be_deleted_is_a_finding_while_its_profile_or_its_per
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_that_no_watch_shows_and_a_webhook_keeps_counts_as_failed_when_its_grant_has_ended()
+{
+    let stage = Stage::new();
+    let first = stage.start(Gates::ALL);
+    stage.perform([O::CreateAccount(0, 0), O::Report(0, 0, 0)]);
+    sleep(10 * SECOND).await;
+    stage.world.kill(first);
+    stage.perform([O::Secret(0, 0, 0, SecretTenant::Disown)]);
+    stage.world.lock().network.forbidden.push(("DELETE", "secrets"));
+    stage.start(Gates::ALL);
+    sleep(MINUTE).await;
+    stage.perform([O::Unbind(0, 0)]);
+    let account = Actor::new(&stage.world, "user");
+    let reason = || {
+        let account = account.get("managedserviceaccounts", "a", "c").unwrap();
+        account["status"]["conditions"][0]["reason"].clone()
+    };
+    sleep(MINUTE).await;
+    for _ in 0..60 {
+        sleep(SECOND).await;
+        assert_eq!(reason(), "DeleteRefused");
+    }
+    stage.perform([O::Permit]);
+    sleep(MINUTE).await;
+    assert_eq!((reason(), stage.exists("secrets", "team", "a-c")), (json!("NotGranted"), false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_that_no_watch_shows_and_a_finalizer_holds_is_emptied_when_its_grant_ends() {
     let stage = Stage::new();
     let first = stage.start(Gates::ALL);
