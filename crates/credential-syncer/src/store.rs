@@ -423,9 +423,11 @@ impl Store {
             let mut leaving = BTreeSet::new();
             for namespace in std::mem::take(unfollowed) {
                 let is_permitted = index.permits_copies(&namespace);
-                // The watch must show the deletion of the last copy before it ends.
-                let is_leaving =
-                    !is_permitted && is_watched(&namespace) && index.has_copies(&namespace);
+                // The watch must show the deletion of the last copy before it ends. A Secret that is only known to have
+                // been created, it does not show.
+                let is_leaving = !is_permitted
+                    && is_watched(&namespace)
+                    && index.copies_in(&namespace).next().is_some();
                 if is_leaving {
                     leaving.insert(namespace.clone());
                 }

@@ -307,6 +307,19 @@ async fn a_copy_that_cannot_be_deleted_is_a_finding_while_its_profile_or_its_per
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_namespace_that_is_deleted_before_its_copy_could_be_is_no_kind_that_cannot_be_read() {
+    let (stage, admin) = a_copy_beside_an_admin().await;
+    admin.delete("rolebindings", "team", COPIES_ROLE);
+    stage.perform([O::Profile(0, 0, ProfileTenant::Delete)]);
+    sleep(SECOND).await;
+    admin.delete("secrets", "team", "a-c");
+    sleep(SECOND).await;
+    stage.perform([O::Disconnect]);
+    sleep(4 * MINUTE).await;
+    assert_eq!(stage.requests("POST", "/namespaces/default/events"), 0, "Events about kinds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_copy_that_no_watch_shows_and_a_webhook_keeps_counts_as_failed_when_its_grant_has_ended()
 {
     let stage = Stage::new();
