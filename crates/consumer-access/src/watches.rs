@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hub_api::cluster_access::{CLUSTER_ACCESSES, ClusterAccess};
 use hub_api::managed_cluster_addon::ManagedClusterAddOn;
@@ -24,11 +24,10 @@ use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{Each, ObjectKey, Sink, Unreadable, Watch};
-use jiff::Timestamp;
 use kube::api::DynamicObject;
 use serde_json::json;
 use tokio::task::yield_now;
-use tokio::time::sleep;
+use tokio::time::{self, sleep};
 
 use crate::store::Store;
 use crate::watch_name::{Scope, WatchName};
@@ -250,7 +249,7 @@ impl DecisionSink {
     }
 
     fn set(&self, key: &ObjectKey, clusters: Option<BTreeSet<ClusterName>>) {
-        let (slice, now) = ((self.kind, &*key.name), self.store.host.now());
+        let (slice, now) = ((self.kind, &*key.name), now());
         let changed = self
             .store
             .change(|consumers| consumers.set_decision(&self.placement, slice, clusters, now));
@@ -263,7 +262,7 @@ impl DecisionSink {
     fn set_listed(&mut self, listed: Known<()>) {
         let was_listed = std::mem::replace(&mut self.is_listed, listed.present().is_some());
         let wait = if was_listed && listed == Known::Absent { REPLACED } else { Duration::ZERO };
-        let (kind, since) = (self.kind, self.store.host.now() + wait);
+        let (kind, since) = (self.kind, now() + wait);
         if self
             .store
             .change(|consumers| consumers.set_decisions(&self.placement, kind, listed, since))
@@ -274,7 +273,7 @@ impl DecisionSink {
     }
 
     /// Ends the doubt that counts since then, after this and [`LEAVING`], and queues what that affects.
-    fn settle_later(&self, since: Timestamp, wait: Duration) {
+    fn settle_later(&self, since: Instant, wait: Duration) {
         let (store, placement) = (Arc::clone(&self.store), self.placement.clone());
         self.store.host.tasks.spawn_once("the end of decisions", async move {
             sleep(wait + LEAVING).await;
@@ -284,6 +283,11 @@ impl DecisionSink {
             }
         });
     }
+}
+
+/// The time of a clock that never steps back.
+pub(crate) fn now() -> Instant {
+    time::Instant::now().into_std()
 }
 
 impl Sink<DynamicObject> for DecisionSink {
@@ -302,7 +306,7 @@ impl Sink<DynamicObject> for DecisionSink {
     }
 
     fn failing(&mut self, since: Option<Duration>) {
-        let (kind, is_failing, now) = (self.kind, since.is_some(), self.store.host.now());
+        let (kind, is_failing, now) = (self.kind, since.is_some(), now());
         if self
             .store
             .change(|consumers| consumers.set_failing(&self.placement, kind, is_failing, now))

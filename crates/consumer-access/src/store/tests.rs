@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::ConsumerAccess;
 use crate::state::Backlog;
-use crate::watches::{DecisionSink, WatchSink};
+use crate::watches::{DecisionSink, WatchSink, now};
 
 /// Two objects, one of them for Kueue.
 fn declared() -> Value {
@@ -430,11 +430,17 @@ async fn a_doubt_about_decisions_ends_some_seconds_after_no_watch_fails() {
         json!({ "metadata": {}, "decisions": [{ "clusterProfileRef": { "name": "c1" } }] });
     sinks[1].apply(&slice, Ok(serde_json::from_value(decision).unwrap()));
     assert!(is_queued().await && !is_queued().await);
-    // Another version may have the decisions of one that is no longer served, and is not looked for at once.
+    // Another version may have the decisions of one that is no longer served, and is not looked for at once, whatever
+    // fails before or meanwhile.
+    sinks[1].failing(Some(Duration::ZERO));
     assert!(sinks[1].not_served());
+    sinks[1].failing(None);
     queued_of(&store, |_| true).await;
     assert!(!is_queued().await);
-    tokio::time::sleep(Duration::from_mins(2)).await;
+    sinks[0].failing(Some(Duration::ZERO));
+    sinks[0].failing(None);
+    assert!(!is_queued().await);
+    tokio::time::sleep(Duration::from_secs(110)).await;
     assert_eq!(queued_of(&store, |_| true).await, [""; 0]);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert!(is_queued().await);
@@ -444,7 +450,7 @@ async fn a_doubt_about_decisions_ends_some_seconds_after_no_watch_fails() {
 async fn decisions_that_were_listed_stay_known_through_a_refusal() {
     let (store, placement) = (store(), ("team".into(), "gpus".to_owned()));
     let was_known = || {
-        let (kind, listed, now) = (DecisionKind::Ocm, Known::Present(()), store.host.now());
+        let (kind, listed, now) = (DecisionKind::Ocm, Known::Present(()), now());
         !store.change(|consumers| consumers.set_decisions(&placement, kind, listed, now))
     };
     let mut sink = DecisionSink::new(&store, DecisionKind::Ocm, &placement);

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Instant;
 
 use hub_api::Unreadable;
 use hub_api::cluster_access::{
@@ -127,9 +128,9 @@ enum Claim {
 pub(super) struct Decisions {
     slices: BTreeMap<(DecisionKind, String), BTreeSet<ClusterName>>,
     /// The clusters that no slice has any more, and since when, until [`Consumers::settle_decisions`].
-    leaving: BTreeMap<ClusterName, Timestamp>,
+    leaving: BTreeMap<ClusterName, Instant>,
     /// When all were read for the first time. A cluster may be on its way between two slices then, too.
-    first_read: Option<Timestamp>,
+    first_read: Option<Instant>,
     /// Whether that doubt has ended.
     is_settled: bool,
     /// Whether each kind is listed: absent if the hub does not serve it.
@@ -160,7 +161,7 @@ impl Decisions {
     }
 
     /// Those of these clusters that no slice has any more are in doubt from `now` on.
-    fn changed<'a>(&mut self, clusters: impl IntoIterator<Item = &'a ClusterName>, now: Timestamp) {
+    fn changed<'a>(&mut self, clusters: impl IntoIterator<Item = &'a ClusterName>, now: Instant) {
         for cluster in clusters {
             if self.have(cluster) {
                 self.leaving.remove(cluster);
@@ -490,7 +491,7 @@ impl Consumers {
         placement: &PlacementName,
         (kind, slice): (DecisionKind, &str),
         clusters: Option<BTreeSet<ClusterName>>,
-        now: Timestamp,
+        now: Instant,
     ) -> Option<BTreeSet<ClusterName>> {
         let decisions = self.decisions.entry(placement.clone()).or_default();
         let slice = (kind, slice.to_owned());
@@ -510,7 +511,7 @@ impl Consumers {
     pub fn settle_decisions(
         &mut self,
         placement: &PlacementName,
-        lost: Timestamp,
+        lost: Instant,
     ) -> Option<BTreeSet<ClusterName>> {
         let decisions = self.decisions.get_mut(placement).filter(|it| it.failing.is_empty());
         let Some(decisions) = decisions else { return Some([].into()) };
@@ -529,7 +530,7 @@ impl Consumers {
         placement: &PlacementName,
         kind: DecisionKind,
         listed: Known<()>,
-        now: Timestamp,
+        now: Instant,
     ) -> bool {
         let decisions = self.decisions.entry(placement.clone()).or_default();
         let is_gone = |(of, _): &(DecisionKind, _)| *of == kind && listed == Known::Absent;
@@ -543,13 +544,13 @@ impl Consumers {
     }
 
     /// Records whether the watch on the decisions of a Placement in one kind fails. Once it no longer does, every doubt
-    /// begins again: what would have ended it may not have been shown. Returns whether it does.
+    /// begins again, unless it begins later: what would have ended it may not have been shown. Returns whether it does.
     pub fn set_failing(
         &mut self,
         placement: &PlacementName,
         kind: DecisionKind,
         is_failing: bool,
-        now: Timestamp,
+        now: Instant,
     ) -> bool {
         let decisions = self.decisions.entry(placement.clone()).or_default();
         // A kind that the hub does not serve has nothing to show.
@@ -559,7 +560,7 @@ impl Consumers {
         }
         let has_recovered = decisions.failing.remove(&kind);
         if has_recovered {
-            decisions.leaving.values_mut().for_each(|since| *since = now);
+            decisions.leaving.values_mut().for_each(|since| *since = now.max(*since));
             decisions.first_read = decisions.first_read.map(|_| now);
         }
         has_recovered

@@ -1,6 +1,8 @@
 //! What a ClusterAccess asks for: which object has what two of them ask for, which clusters one selects, and its status.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 
 use hub_api::cluster_access::{ClusterAccessStatus, NotReady};
 use hub_api::names::{AccountKey, ClusterName};
@@ -11,7 +13,6 @@ use hub_core::consumer_access::{
 use hub_core::fleet::Fleet;
 use hub_core::grant::Grant;
 use hub_core::known::Known;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::support::consumer_access::{
@@ -285,8 +286,9 @@ fn a_selector_narrows_what_the_binding_grants_and_one_that_is_not_valid_keeps_it
     assert_eq!(reason(&odd.consumers, "team", "app"), Some("InvalidSelector"));
 }
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(second).unwrap()
+fn at(second: u64) -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *START + Duration::from_secs(second)
 }
 
 /// Lists the decisions of a Placement, and ends the doubt about the first list.
@@ -315,13 +317,18 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
     assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown, "the other kind may have one");
     let first = know(&mut settings, Known::Present(()), Known::Absent);
     assert_eq!(first, Grant::Unknown, "the first list may show a move half done");
-    assert_eq!(settings.consumers.settle_decisions(&placement, at(-1)), Some(BTreeSet::new()));
+    assert_eq!(
+        settings
+            .consumers
+            .settle_decisions(&placement, at(0).checked_sub(Duration::from_secs(1)).unwrap()),
+        Some(BTreeSet::new())
+    );
     assert_eq!(settings.grant(&granted(), &key()), Grant::Unknown);
     assert_eq!(settings.consumers.settle_decisions(&placement, at(0)), None);
     assert_eq!(settings.grant(&granted(), &key()), Grant::Refused, "it has decided for no cluster");
     let clusters =
         |names: &[&str]| names.iter().map(|name| ClusterName::from(*name)).collect::<BTreeSet<_>>();
-    let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str], second: i64| {
+    let decide = |settings: &mut AccessSettings, slice: &str, names: &[&str], second: u64| {
         let (slice, names) = ((DecisionKind::Ocm, slice), Some(clusters(names)));
         settings.consumers.set_decision(&placement, slice, names, at(second))
     };
