@@ -53,9 +53,7 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(shared: &Shared, settings: AccessSettings) -> Arc<Self> {
         let host = Arc::clone(&shared.host);
-        let kinds = [AccessKind::Account, AccessKind::ManifestWork]
-            .iter()
-            .chain(settings.permission_kinds());
+        let kinds = [AccessKind::Account].iter().chain(settings.permission_kinds());
         let others = [MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, SECRET];
         for kind in kinds.map(|kind| kind.api()).chain(others) {
             host.metrics.declare_written(kind.plural);

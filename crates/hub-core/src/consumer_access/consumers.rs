@@ -357,14 +357,6 @@ impl Consumers {
         self.of(account).next().is_some()
     }
 
-    /// The accounts of all consumers.
-    pub fn accounts(&self) -> impl Iterator<Item = &AccountName> {
-        self.claims.keys().filter_map(|claim| match claim {
-            Claim::Account(account) => Some(account),
-            _ => None,
-        })
-    }
-
     /// The consumers whose clusters Kueue lists: all in one namespace.
     pub fn multi_kueue(&self) -> impl Iterator<Item = &Consumer> {
         let namespace = self.owner(&Claim::Kueue).map(|owner| &owner.namespace);
