@@ -120,9 +120,20 @@ impl State {
 
     /// A Secret of another name in this namespace for a cluster of this name.
     pub(crate) fn rival(&self, ProfileKey { namespace, cluster }: &ProfileKey) -> Option<&str> {
+        let mut rivals = self.rivals_in(namespace);
+        rivals.find(|(_, of)| *of == cluster).map(|(secret, _)| secret)
+    }
+
+    /// The keys of our Secrets in this namespace for whose clusters there is one of another name.
+    pub(crate) fn rivalled_in(&self, namespace: &Namespace) -> impl Iterator<Item = AccessKey> {
+        self.rivals_in(namespace)
+            .map(|(_, cluster)| AccessKey::ClusterSecret(cluster.in_namespace(namespace)))
+    }
+
+    fn rivals_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&str, &ClusterName)> {
         let secrets = self.rivals.range((namespace.clone(), String::new())..);
-        let mut secrets = secrets.take_while(|((of, _), _)| of == namespace);
-        secrets.find(|(_, of)| *of == cluster).map(|((_, secret), _)| secret.as_str())
+        let secrets = secrets.take_while(move |((of, _), _)| of == namespace);
+        secrets.map(|((_, secret), cluster)| (secret.as_str(), cluster))
     }
 
     /// Whether an account has an object that matters: if it is declared any, else one of ours.

@@ -170,7 +170,8 @@ impl Store {
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let state = self.state.lock();
-        let keys = settings.concerned_by(&fleet, changed, &state.known, &state.objects);
+        let mut keys = settings.concerned_by(&fleet, changed, &state.known, &state.objects);
+        keys.extend(changed.keys().flat_map(|name| state.rivalled_in(&name.namespace)));
         drop(state);
         self.queue_all(&fleet, keys);
     }
@@ -288,18 +289,30 @@ impl Store {
         let settings = self.settings();
         let state = self.state.lock();
         let mut keys = settings.concerned(fleet, touched, &state.known, &state.objects);
-        if let Touched::Cluster(cluster) = touched {
-            let counting = state.counting.get(cluster).into_iter().flatten();
-            keys.extend(counting.cloned().map(AccessKey::ClusterAccess));
+        // A finding on a Secret that does not exist ends with the grant.
+        match touched {
+            Touched::Nothing | Touched::Report(_) => {}
+            Touched::Namespaces(namespaces) => {
+                keys.extend(namespaces.iter().flat_map(|it| state.rivalled_in(it)));
+            }
+            Touched::Cluster(cluster) => {
+                let counting = state.counting.get(cluster).into_iter().flatten();
+                keys.extend(counting.cloned().map(AccessKey::ClusterAccess));
+                let secrets = settings.consumers.argo_cd_namespaces();
+                let secrets = secrets.map(|namespace| cluster.in_namespace(namespace));
+                let rivalled = secrets.filter(|secret| state.rival(secret).is_some());
+                keys.extend(rivalled.map(AccessKey::ClusterSecret));
+                keys.extend(state.rivalled_in(&cluster.as_str().into()));
+            }
         }
         drop(state);
         self.queue_all(fleet, keys);
     }
 
-    /// Queues an account, unless it is refused and has no object, and no attempt to create it is under way.
+    /// Queues an account, unless it is refused and has no object, of whomever, and no attempt to create it is under way.
     fn queue_if_needed(&self, fleet: &Fleet, key: &AccountKey) {
         let settings = self.settings();
-        let exists = self.state.lock().concerns(key, settings.consumers.contains(&key.account));
+        let exists = self.state.lock().concerns(key, true);
         let is_needed = exists || settings.grant(fleet, key) != Grant::Refused;
         if is_needed || self.work.holds(&AccessKind::Account.of(key)) {
             self.queue_access(fleet, key, None);

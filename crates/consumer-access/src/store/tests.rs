@@ -321,13 +321,48 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
     assert!(is_planned(&store, &two));
 }
 
-#[tokio::test]
-async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_read() {
+/// The cluster Secret of `c2` in the namespace `team`.
+fn secret() -> AccessKey {
+    AccessKey::ClusterSecret(ProfileKey { namespace: "team".into(), cluster: "c2".into() })
+}
+
+/// An object for Argo CD.
+fn for_argo_cd() -> (Arc<Store>, AccessName) {
     let store = store_of(&json!([{ "namespace": "team", "name": "app", "spec": {
         "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": {},
     } }]));
+    (store, AccessName { namespace: "team".into(), name: "app".to_owned() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_object_of_another_owner_kept_from_existing_is_queued_when_it_is_not_asked_for() {
+    let (store, name) = for_argo_cd();
     list(&store);
-    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let account = AccessKind::Account.of(&key("app"));
+    store.set(&account, Some(ObservedObject::read(&metadata("one"), None)));
+    store.set_rival(&"team".into(), "other", Some("c2".into()));
+    store.host.set_working();
+    let is_queued = async |key: &AccessKey| {
+        let queued = queued_of(&store, |key| !matches!(key, AccessKey::ClusterAccess(_))).await;
+        queued.contains(&key.to_string())
+    };
+    for cluster in ["c2", "team"] {
+        store.fleet_changed(&Fleet::default(), &Touched::Cluster(cluster.into()));
+        assert!(is_queued(&secret()).await, "{cluster}");
+    }
+    store.fleet_changed(&Fleet::default(), &Touched::Namespaces(["team".into()].into()));
+    assert!(is_queued(&secret()).await);
+    store.change_objects(|consumers| consumers.remove(&name));
+    let queued = queued_of(&store, |_| true).await;
+    for key in [account, secret()] {
+        assert!(queued.contains(&key.to_string()), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_read() {
+    let (store, name) = for_argo_cd();
+    list(&store);
     let condition = || {
         store.state.lock().computed.clear();
         let Planned::Write(Action::PatchStatus(_, patch), _) = store.plan_status(&name, false)
