@@ -215,6 +215,7 @@ impl State {
     pub(crate) fn deleted(&mut self, key: &AccessKey, uid: &Uid) {
         if self.created.get(key).is_some_and(|created| created == uid) {
             self.created.remove(key);
+            self.refresh(key, true);
         }
     }
 
@@ -236,6 +237,7 @@ impl State {
         let gone: Vec<_> = of_kind.filter(|key| key.account == *account).cloned().collect();
         for key in &gone {
             self.objects.remove(&kind.of(key));
+            self.refresh(&kind.of(key), true);
         }
         !gone.is_empty()
     }

@@ -95,7 +95,7 @@ impl Store {
     }
 
     /// Notifies that the watches of an account or of a namespace may have to begin or to end.
-    fn follow(&self, scope: Scope) {
+    pub(crate) fn follow(&self, scope: Scope) {
         self.state.lock().unfollowed.insert(scope);
         self.has_unfollowed.notify_one();
     }
@@ -107,14 +107,16 @@ impl Store {
     }
 
     /// The watches that an account or a namespace needs: on the permissions of an account that a consumer uses, or that
-    /// exists; and in a namespace on the cluster Secrets, the profiles and the decisions for its ClusterAccesses.
+    /// has an object of ours; and in a namespace on the cluster Secrets, the profiles and the decisions for its ClusterAccesses.
     pub(crate) fn needed(&self, scope: &Scope) -> BTreeSet<WatchName> {
         let settings = self.settings();
         let consumers = &settings.consumers;
         let namespace = match scope {
             Scope::Account(account) => {
-                let is_followed =
-                    consumers.contains(account) || self.state.lock().known.contains(account);
+                let state = self.state.lock();
+                let has_ours =
+                    || state.known.of(account).iter().any(|key| state.concerns(key, false));
+                let is_followed = consumers.contains(account) || has_ours();
                 let kinds = settings.permission_kinds().iter().filter(|_| is_followed);
                 return kinds.map(|kind| WatchName::of(*kind, account)).collect();
             }
@@ -374,20 +376,26 @@ impl Store {
         }
     }
 
+    /// Records whether a watch can read its objects, which may let watches end. Returns whether that is new.
+    fn set_reading(&self, watch: &WatchName, reading: Reading) -> bool {
+        let before = self.state.lock().read.insert(watch.clone(), reading);
+        let is_new = before != Some(reading);
+        if is_new && let Some(scope) = watch.scope() {
+            self.follow(scope);
+        }
+        is_new
+    }
+
     /// Records that the list of a watch is complete.
     pub(crate) fn listed(&self, watch: &WatchName) {
-        let was_listed =
-            self.state.lock().read.insert(watch.clone(), Reading::Listed) == Some(Reading::Listed);
+        let is_new = self.set_reading(watch, Reading::Listed);
         // A repeated list need not queue more: the sink was called for each object that it shows or no longer shows.
-        if was_listed || !self.host.is_working() {
+        if !is_new || !self.host.is_working() {
             return;
         }
         match watch.scope() {
             None => self.queue_everything(),
-            Some(Scope::Account(account)) => {
-                self.queue_account(&account);
-                self.follow(Scope::Account(account));
-            }
+            Some(Scope::Account(account)) => self.queue_account(&account),
             Some(Scope::Namespace(namespace)) => {
                 let (fleet, settings) = (self.fleet.read(), self.settings());
                 let touched = Touched::Namespaces([namespace].into());
@@ -403,7 +411,7 @@ impl Store {
 
     /// Records that the objects of a watch cannot be read, and queues the statuses that depend on them.
     fn set_unread(&self, watch: &WatchName, reading: Reading) {
-        if self.state.lock().read.insert(watch.clone(), reading) == Some(reading) {
+        if !self.set_reading(watch, reading) {
             return;
         }
         let consumers = &self.settings().consumers;
@@ -443,8 +451,11 @@ impl Store {
             self.work.written.retain(
                 |object| !matches!(object, AccessKey::Access(of, key) if of == kind && is_it(key)),
             );
-            if self.state.lock().forget(*kind, account) && self.host.is_working() {
-                self.queue_account(account);
+            if self.state.lock().forget(*kind, account) {
+                self.follow(Scope::Account(account.clone()));
+                if self.host.is_working() {
+                    self.queue_account(account);
+                }
             }
             // Without the kind, no object of it exists.
             if !is_needed {

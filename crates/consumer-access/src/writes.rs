@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::state::State;
 use crate::store::Store;
-use crate::watch_name::WatchName;
+use crate::watch_name::{Scope, WatchName};
 use crate::watches::observed;
 
 impl Objects for Store {
@@ -94,6 +94,10 @@ impl Objects for Store {
         }
         drop(state);
         if verb == "delete" {
+            // The watch may never have shown it.
+            if let AccessKey::Access(_, account) = key {
+                self.follow(Scope::Account(account.account.clone()));
+            }
             self.blocked(key, "delete");
         }
     }

@@ -13,6 +13,7 @@ use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use hub_runtime::reconciler::{Objects as _, Planned};
 use hub_runtime::watch::{ObjectKey, Sink as _, Unreadable};
+use hub_runtime::written::Left;
 use jiff::Timestamp;
 use kube::api::ObjectMeta;
 use kube::{Client, Config};
@@ -319,6 +320,44 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
     store.listed(&WatchName::Secrets("two".into()));
     assert!(!is_planned(&store, &one), "the profiles are missing");
     assert!(is_planned(&store, &two));
+}
+
+#[tokio::test]
+async fn the_permissions_of_an_account_are_watched_while_it_is_declared_or_has_an_object_of_ours() {
+    let store = store();
+    let scope_of = |account: &str| Scope::Account(account.into());
+    // Whether the watches are looked at again, and end.
+    let ends = |account: &str| {
+        let is_followed = store.state.lock().unfollowed.remove(&scope_of(account));
+        is_followed && store.needed(&scope_of(account)).is_empty()
+    };
+    let app = AccessKind::Account.of(&key("app"));
+    store.set(&app, Some(ObservedObject::read(&metadata("one"), None)));
+    store.change_objects(|consumers| {
+        consumers.remove(&AccessName { namespace: "team".into(), name: "app".to_owned() })
+    });
+    assert!(ends("app"), "what exists is another owner's");
+    let permissions = watch(PERMISSION, "app");
+    assert!(!store.end(&permissions), "the first list may show what is left");
+    store.listed(&permissions);
+    assert!(ends("app") && store.end(&permissions));
+    let former = PERMISSION.of(&key("former"));
+    store.set(&former, Some(object(&store.settings(), "one", "5")));
+    assert!(!ends("former"));
+    // The hub no longer serves the former kind of permissions.
+    store.settings.write().permissions = Some(AccessKind::ManifestWork);
+    store.listed(&watch(PERMISSION, "former"));
+    store.state.lock().unfollowed.clear();
+    assert!(store.not_served(&watch(PERMISSION, "former")));
+    assert!(ends("former"), "it has no object any more");
+    let created = AccessKind::Account.of(&key("created"));
+    store.state.lock().created(&created, &"two".into());
+    assert!(!store.needed(&scope_of("created")).is_empty());
+    store.wrote(&created, &None, "delete", &Left::Gone("two".into()));
+    assert!(ends("created"), "it was never shown");
+    let state = store.state.lock();
+    let known = state.known.clusters().flat_map(|cluster| state.known.on(cluster));
+    assert_eq!(known.collect::<Vec<_>>(), [key("app")], "that of the other owner");
 }
 
 /// The cluster Secret of `c2` in the namespace `team`.
