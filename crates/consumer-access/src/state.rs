@@ -94,10 +94,14 @@ impl State {
         self.objects.get(key).is_some_and(|found| !settings.is_ours(found))
     }
 
-    /// The objects by which applications find their clusters.
-    pub(crate) fn integrations(&self) -> impl Iterator<Item = &AccessKey> {
+    /// The objects by which applications find their clusters, and those that such a Secret of another name may keep from
+    /// existing.
+    pub(crate) fn integrations(&self) -> impl Iterator<Item = AccessKey> {
         let first = AccessKey::MultiKueueCluster("".into());
-        self.objects.range(first..).map(|(key, _)| key)
+        let existing = self.objects.range(first..).map(|(key, _)| key.clone());
+        let rivals = self.rivals.iter();
+        let rivalled = rivals.map(|((namespace, _), cluster)| cluster.in_namespace(namespace));
+        existing.chain(rivalled.map(AccessKey::ClusterSecret))
     }
 
     pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {

@@ -36,6 +36,9 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 /// How many keys are queued at once, each with its decisions.
 const AT_ONCE: usize = 100;
 
+/// In how many namespaces a change of the fleet may touch what is asked for, so that it is computed at once.
+const FEW_NAMESPACES: usize = 4;
+
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
 pub(crate) struct Store {
@@ -209,11 +212,15 @@ impl Store {
     pub(crate) fn queue_everything(&self) {
         let settings = self.settings();
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
-        let names = names.cloned().collect();
+        self.queue_later(names);
+    }
+
+    /// Makes [`Self::queue_backlog`] queue every object that exists, and then what these ClusterAccesses ask for.
+    fn queue_later<'a>(&self, names: impl Iterator<Item = &'a AccessName>) {
         let mut state = self.state.lock();
         let (clusters, integrations): (_, Vec<_>) =
-            (state.known.clusters().cloned().collect(), state.integrations().cloned().collect());
-        state.backlog.names = names;
+            (state.known.clusters().cloned().collect(), state.integrations().collect());
+        state.backlog.names.extend(names.cloned());
         state.backlog.clusters = clusters;
         state.backlog.keys.extend(integrations);
         drop(state);
@@ -289,6 +296,12 @@ impl Store {
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
+        if let Touched::Namespaces(namespaces) = touched
+            && namespaces.len() > FEW_NAMESPACES
+        {
+            let names = namespaces.iter().flat_map(|it| settings.consumers.names_in(it));
+            return self.queue_later(names);
+        }
         let state = self.state.lock();
         let mut keys = settings.concerned(fleet, touched, &state.known, &state.objects);
         // A finding on a Secret that does not exist ends with the grant.

@@ -360,6 +360,28 @@ async fn the_permissions_of_an_account_are_watched_while_it_is_declared_or_has_a
     assert_eq!(known.collect::<Vec<_>>(), [key("app")], "that of the other owner");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_change_in_many_namespaces_queues_what_exists_first_and_the_rest_in_portions() {
+    let names: Vec<_> = (0..=FEW_NAMESPACES).map(|it| format!("team-{it}")).collect();
+    let objects = names.iter().map(String::as_str).chain(["other"]).map(|name| {
+        json!({ "namespace": name, "name": name, "spec": { "identity": "Copy", "serviceAccountNames": ["app"] } })
+    });
+    let store = store_of(&objects.collect());
+    store.set(&AccessKind::Account.of(&key("team-1")), Some(object(&store.settings(), "one", "5")));
+    store.set_rival(&"team-2".into(), "other", Some("c2".into()));
+    store.host.set_working();
+    let touched = names.iter().map(|name| name.as_str().into()).collect();
+    store.fleet_changed(&Fleet::default(), &Touched::Namespaces(touched));
+    assert_eq!(store.state.lock().backlog.names.len(), names.len(), "nothing was computed");
+    assert!(store.queue_portion());
+    assert_eq!(store.state.lock().backlog.names.len(), names.len());
+    assert!(store.work.holds(&AccessKind::Account.of(&key("team-1"))));
+    let queued = queued_of(&store, |_| true).await;
+    assert!(queued.contains(&"Secret team-2/hub-addons-cluster-c2".to_owned()), "{queued:?}");
+    let statuses = queued.iter().filter(|key| key.starts_with("ClusterAccess"));
+    assert_eq!(statuses.count(), names.len(), "{queued:?}");
+}
+
 /// The cluster Secret of `c2` in the namespace `team`.
 fn secret() -> AccessKey {
     AccessKey::ClusterSecret(ProfileKey { namespace: "team".into(), cluster: "c2".into() })
