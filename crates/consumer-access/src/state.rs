@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, KnownAccounts,
-    ObservedObject, PublishedCluster,
+    ObservedObject, PublishedCluster, secrets_in,
 };
 use hub_core::known::Known;
 use hub_core::version::{Uid, Version};
@@ -138,6 +138,29 @@ impl State {
         let secrets = self.rivals.range((namespace.clone(), String::new())..);
         let secrets = secrets.take_while(move |((of, _), _)| of == namespace);
         secrets.map(|((_, secret), cluster)| (secret.as_str(), cluster))
+    }
+
+    /// Whether there is no cluster Secret of ours in a namespace, as far as its Secrets can be read.
+    pub(crate) fn have_secrets_ended(
+        &self,
+        settings: &AccessSettings,
+        namespace: &Namespace,
+    ) -> bool {
+        let reading = self.read.get(&WatchName::Secrets(namespace.clone()));
+        matches!(reading, Some(Reading::Listed | Reading::Unavailable))
+            && secrets_in(&self.created, namespace).next().is_none()
+            && secrets_in(&self.objects, namespace).all(|key| self.is_foreign(settings, key))
+    }
+
+    /// Forgets the Secrets in a namespace. Returns the keys of those that exist or are rivalled.
+    pub(crate) fn forget_secrets(&mut self, namespace: &Namespace) -> Vec<AccessKey> {
+        let existing = secrets_in(&self.objects, namespace).cloned();
+        let keys: Vec<_> = existing.chain(self.rivalled_in(namespace)).collect();
+        for key in &keys {
+            self.objects.remove(key);
+        }
+        self.rivals.retain(|(of, _), _| of != namespace);
+        keys
     }
 
     /// Whether an account has an object that matters: if it is declared any, else one of ours.

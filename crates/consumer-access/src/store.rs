@@ -139,27 +139,38 @@ impl Store {
 
     /// Forgets what a watch has shown that is not needed any more. Returns whether it can end.
     pub(crate) fn end(&self, watch: &WatchName) -> bool {
-        let can_end = match watch {
-            // The first list may show what the account has left.
-            WatchName::Permissions(..) => self.state.lock().is_listed(watch),
-            // Another consumer may use another access provider. Without one, what exists may have to end.
-            WatchName::Profiles(namespace, _) => {
-                self.settings().consumers.argo_cd(namespace).is_some()
-            }
-            WatchName::Decisions(_, placement) => {
-                self.change(|consumers| consumers.forget_decisions(placement));
-                true
-            }
-            _ => false,
-        };
-        if can_end {
-            let mut state = self.state.lock();
-            state.read.remove(watch);
-            if let WatchName::Permissions(kind, account) = watch {
+        if let WatchName::Decisions(_, placement) = watch {
+            self.change(|consumers| consumers.forget_decisions(placement));
+        }
+        let (settings, mut state) = (self.settings(), self.state.lock());
+        let mut unknown = Vec::new();
+        match watch {
+            WatchName::Permissions(kind, account) => {
+                // The first list may show what the account has left.
+                if !state.is_listed(watch) {
+                    return false;
+                }
                 state.forget(*kind, account);
             }
+            WatchName::Secrets(namespace) => {
+                if !state.have_secrets_ended(&settings, namespace) {
+                    return false;
+                }
+                unknown = state.forget_secrets(namespace);
+            }
+            // What has to end does so whatever the profiles publish.
+            WatchName::Profiles(namespace, _) => {
+                state.published.retain(|profile, _| profile.namespace != *namespace);
+            }
+            _ => {}
         }
-        can_end
+        state.read.remove(watch);
+        drop(state);
+        // No other event ends the findings on them.
+        for key in unknown {
+            self.report(&key, Vec::new());
+        }
+        true
     }
 
     /// Queues what a change of ClusterAccesses affects, and watches what they need.
@@ -527,11 +538,16 @@ impl Store {
         let is_ours = was_ours || state.is_ours(key);
         let is_foreign = state.is_foreign(&settings, key);
         drop(state);
-        if let AccessKey::Access(_, account) = key
-            && is_ours
-            && !is_declared
-        {
-            self.follow(Scope::Account(account.account.clone()));
+        match key {
+            AccessKey::Access(_, account) if is_ours && !is_declared => {
+                self.follow(Scope::Account(account.account.clone()));
+            }
+            AccessKey::ClusterSecret(ProfileKey { namespace, .. })
+                if settings.consumers.argo_cd(namespace).is_none() =>
+            {
+                self.follow(Scope::Namespace(namespace.clone()));
+            }
+            _ => {}
         }
         if !self.host.is_working() {
             return;

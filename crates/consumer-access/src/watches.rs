@@ -62,7 +62,7 @@ async fn follow(store: Arc<Store>, watches: Watches, _always: Vec<HeldWatch>) {
         for scope in store.unfollowed().await {
             let needed = store.needed(&scope);
             let of_scope = held.entry(scope.clone()).or_default();
-            // What a watch has shown is forgotten with it, except what profiles publish.
+            // What a watch has shown is forgotten with it.
             of_scope.retain(|name, _| needed.contains(name) || !store.end(name));
             for name in needed {
                 of_scope.entry(name).or_insert_with_key(|name| start(&store, &watches, name));

@@ -95,8 +95,14 @@ impl Objects for Store {
         drop(state);
         if verb == "delete" {
             // The watch may never have shown it.
-            if let AccessKey::Access(_, account) = key {
-                self.follow(Scope::Account(account.account.clone()));
+            match key {
+                AccessKey::Access(_, account) => {
+                    self.follow(Scope::Account(account.account.clone()));
+                }
+                AccessKey::ClusterSecret(ProfileKey { namespace, .. }) => {
+                    self.follow(Scope::Namespace(namespace.clone()));
+                }
+                _ => {}
             }
             self.blocked(key, "delete");
         }

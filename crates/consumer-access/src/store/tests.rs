@@ -8,6 +8,7 @@ use hub_core::action::Action;
 use hub_core::consumer_access::{AccessName, AccessRules, Consumers};
 use hub_core::finding::Reason;
 use hub_core::known::Known;
+use hub_core::profile::ObservedProfile;
 use hub_core::protected::ProtectedNamespaces;
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
@@ -393,6 +394,49 @@ fn for_argo_cd() -> (Arc<Store>, AccessName) {
         "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": {},
     } }]));
     (store, AccessName { namespace: "team".into(), name: "app".to_owned() })
+}
+
+#[tokio::test]
+async fn secrets_and_profiles_are_watched_until_no_secret_of_ours_is_left() {
+    let (store, name) = for_argo_cd();
+    let scope = Scope::Namespace("team".into());
+    let secrets = WatchName::Secrets("team".into());
+    let profiles = WatchName::Profiles("team".into(), store.settings().provider.clone());
+    assert_eq!(store.needed(&scope), BTreeSet::from([secrets.clone(), profiles.clone()]));
+    let provider = json!({
+        "name": store.settings().provider,
+        "cluster": { "server": "https://c2", "certificate-authority-data": "YQ==" },
+    });
+    let profile = json!({ "status": { "accessProviders": [provider] } });
+    let profile = ObservedProfile::read(&metadata("one"), &profile);
+    let published = PublishedCluster::read(&profile, &store.settings().provider).unwrap();
+    store.set_published(&ClusterName::from("c2").in_namespace(&"team".into()), Some(&published));
+    store.set_rival(&"team".into(), "other", Some("c3".into()));
+    store.change_objects(|consumers| consumers.remove(&name));
+    assert!(store.needed(&scope).is_empty());
+    assert!(store.end(&profiles) && store.state.lock().published.is_empty());
+    let is_looked_at = || store.state.lock().unfollowed.remove(&scope);
+    for (unread, can_end) in
+        [(Store::unread as fn(&Store, &WatchName), false), (Store::refused, true)]
+    {
+        assert!(!store.end(&secrets), "the first list may show what is left");
+        is_looked_at();
+        unread(&store, &secrets);
+        assert!(is_looked_at() && store.end(&secrets) == can_end);
+    }
+    assert!(store.state.lock().rivals.is_empty());
+    store.listed(&secrets);
+    store.set(&secret(), Some(object(&store.settings(), "one", "5")));
+    assert!(is_looked_at() && !store.end(&secrets));
+    store.set(&secret(), None);
+    assert!(is_looked_at());
+    store.state.lock().created(&secret(), &"two".into());
+    assert!(!store.end(&secrets));
+    store.wrote(&secret(), &None, "delete", &Left::Gone("two".into()));
+    assert!(is_looked_at());
+    store.set(&secret(), Some(ObservedObject::read(&metadata("three"), None)));
+    assert!(is_looked_at() && store.end(&secrets), "it is another owner's");
+    assert!(store.state.lock().objects.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

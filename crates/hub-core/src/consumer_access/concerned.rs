@@ -179,11 +179,11 @@ fn of_kueue(existing: &BTreeMap<AccessKey, FoundObject>) -> impl Iterator<Item =
 }
 
 /// The cluster Secrets in a namespace, of these objects.
-fn secrets_in<'a>(
-    existing: &'a BTreeMap<AccessKey, FoundObject>,
+pub fn secrets_in<'a, T>(
+    objects: &'a BTreeMap<AccessKey, T>,
     namespace: &Namespace,
 ) -> impl Iterator<Item = &'a AccessKey> {
     let first = AccessKey::ClusterSecret(ClusterName::from("").in_namespace(namespace));
-    let keys = existing.range(first..).map(|(key, _)| key);
+    let keys = objects.range(first..).map(|(key, _)| key);
     keys.take_while(move |key| key.namespace() == Some(namespace.as_str()))
 }
