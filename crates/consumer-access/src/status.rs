@@ -70,11 +70,18 @@ impl Store {
             }
         });
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
-        let Some((status, counted)) =
+        let Some((mut status, counted)) =
             settings.status(&fleet, name, unread, observed, self.host.now())
         else {
             return nothing;
         };
+        // If this process ends before Secrets that are not asked for any more, the next one must look for them.
+        if object.has_secrets
+            && settings.consumers.argo_cd(&name.namespace).is_none()
+            && !state.have_secrets_ended(&settings, &name.namespace)
+        {
+            status.observed_generation = object.status.observed_generation;
+        }
         state.computed.insert(name.clone(), now);
         for cluster in counted {
             state.counting.entry(cluster).or_default().insert(name.clone());

@@ -546,6 +546,7 @@ impl Store {
                 if settings.consumers.argo_cd(namespace).is_none() =>
             {
                 self.follow(Scope::Namespace(namespace.clone()));
+                settings.consumers.names_in(namespace).for_each(|name| self.mark(name));
             }
             _ => {}
         }

@@ -439,6 +439,54 @@ async fn secrets_and_profiles_are_watched_until_no_secret_of_ours_is_left() {
     assert!(store.state.lock().objects.is_empty());
 }
 
+#[tokio::test]
+async fn secrets_that_are_no_longer_asked_for_after_a_restart_are_looked_for_until_they_have_ended()
+{
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let secrets = WatchName::Secrets("team".into());
+    let apply = |store: &Store, (generation, seen): (i64, Option<i64>), argo_cd: Option<Value>| {
+        let object = json!({
+            "metadata": { "name": "app", "generation": generation },
+            "spec": { "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": argo_cd },
+            "status": { "observedGeneration": seen },
+        });
+        let object = serde_json::from_value(object).unwrap();
+        store.change_objects(|consumers| consumers.apply(&name, Ok(object)));
+        store.needed(&Scope::Namespace("team".into())).contains(&secrets)
+    };
+    let none = || store_of(&json!([]));
+    assert!(!apply(&none(), (1, None), None), "it is new");
+    let store = none();
+    assert!(!apply(&store, (1, Some(1)), None));
+    assert!(!apply(&store, (2, Some(1)), None), "this process has seen what it asked for before");
+    assert!(apply(&store, (3, Some(2)), Some(json!({}))));
+    assert!(apply(&store, (4, Some(3)), None));
+    let store = none();
+    assert!(apply(&store, (2, Some(1)), None));
+    list(&store);
+    let seen = || {
+        store.state.lock().computed.clear();
+        match store.plan_status(&name, false) {
+            Planned::Write(Action::PatchStatus(_, patch), _) => {
+                patch["status"]["observedGeneration"].as_i64()
+            }
+            _ => None,
+        }
+    };
+    assert_eq!(seen(), Some(1));
+    store.listed(&secrets);
+    store.set(&secret(), Some(object(&store.settings(), "one", "5")));
+    assert_eq!(seen(), Some(1));
+    store.host.set_working();
+    store.set(&secret(), None);
+    assert!(store.work.holds(&AccessKey::ClusterAccess(name.clone())));
+    assert_eq!(seen(), Some(2));
+    store.state.lock().unfollowed.clear();
+    assert!(!apply(&store, (2, Some(2)), None));
+    assert!(store.state.lock().unfollowed.contains(&Scope::Namespace("team".into())));
+    assert!(store.end(&secrets));
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_an_object_of_another_owner_kept_from_existing_is_queued_when_it_is_not_asked_for() {
     let (store, name) = for_argo_cd();

@@ -108,7 +108,8 @@ pub struct DeclaredAccess {
     /// `metadata.creationTimestamp`: of two objects that ask for one thing, the older has it.
     pub created: Option<Timestamp>,
     pub consumer: Result<Consumer, NotAccepted>,
-    /// Whether it asks for cluster Secrets, which it may have had before it was not accepted any more.
+    /// Whether it asks for cluster Secrets, which it may have had before it was not accepted any more; or may have asked
+    /// for them, until its status has caught up.
     pub has_secrets: bool,
     /// What its status reports.
     pub status: ClusterAccessStatus,
@@ -223,10 +224,17 @@ impl Consumers {
             }
         };
         self.unreadable.remove(name);
-        let after = DeclaredAccess::read(&self.rules, name, object);
+        let mut after = DeclaredAccess::read(&self.rules, name, object);
         let before = self.objects.get(name);
+        // What it asked for is unknown if it has changed while no process led, and the last one may not have ended that.
+        let seen = after.status.observed_generation;
+        after.has_secrets |= seen.is_some()
+            && seen != after.generation
+            && before.is_none_or(|before| before.has_secrets);
         if before.is_some_and(|before| {
-            before.consumer == after.consumer && before.created == after.created
+            before.consumer == after.consumer
+                && before.created == after.created
+                && before.has_secrets == after.has_secrets
         }) {
             self.objects.insert(name.clone(), after);
             return Changed::new();
