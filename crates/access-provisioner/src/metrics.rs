@@ -193,10 +193,8 @@ mod tests {
             "server_check{source=\"proxy\",result=\"unreachable\"} 0",
             "server_certificate_expiry_timestamp_seconds{source=\"proxy\"} 88",
         ] {
-            assert!(
-                text.contains(&format!("\nhub_addons_{line}\n")),
-                "{line} is missing in\n{text}"
-            );
+            let has = text.contains(&format!("\nhub_addons_{line}\n"));
+            assert!(has, "{line} is missing in\n{text}");
         }
     }
 }

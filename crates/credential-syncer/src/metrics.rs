@@ -117,12 +117,9 @@ mod tests {
         copies.count(CopyState::Synced, -1);
         copies.synced(Duration::from_secs(3));
         let text = metrics.text();
-        for line in ["credentials{state=\"synced\"} 1", "credential_sync_seconds_sum 3.0"] {
-            assert!(
-                text.contains(&format!("\nhub_addons_{line}\n")),
-                "{line} is missing in\n{text}"
-            );
-        }
+        let has = |line: &str| text.contains(&format!("\nhub_addons_{line}\n"));
+        assert!(has("credentials{state=\"synced\"} 1"), "{text}");
+        assert!(has("credential_sync_seconds_sum 3.0"), "{text}");
     }
 
     #[test]

@@ -69,31 +69,29 @@ impl PropertyPace {
 #[cfg(test)]
 mod tests {
     use hub_api::cluster_profile::StoredProfile;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn the_finding_names_a_claim_that_changes_in_every_minute() {
         let key = ProfileKey { namespace: "app".into(), cluster: "c1".into() };
-        let properties = |quiet: u32, noisy: u32| json!([{"name": "a", "value": quiet.to_string()}, {"name": "b", "value": noisy.to_string()}]);
-        let observed = |properties: Value| {
-            let profile = json!({"spec": {}, "metadata": {}, "status": {"properties": properties}});
-            ObservedProfile::of(&serde_json::from_value::<StoredProfile>(profile).unwrap())
-        };
+        let status = |[a, b]: [&str; 2]| json!({"properties": [{"name": "a", "value": a}, {"name": "b", "value": b}]});
         let mut pace = PropertyPace::default();
         (0..BURST).for_each(|_| pace.wrote(&key));
         for (seconds, shown, wanted, named) in [
-            (0, (0, 0), (1, 1), Some("a")),
-            (60, (0, 0), (1, 2), Some("a")),
-            (0, (1, 2), (1, 2), Some("a")),
-            (30, (1, 2), (1, 3), Some("a")),
-            (30, (1, 2), (1, 4), Some("b")),
-            (60, (1, 4), (1, 4), None),
+            (0, ["0", "0"], ["1", "1"], Some("a")),
+            (60, ["0", "0"], ["1", "2"], Some("a")),
+            (0, ["1", "2"], ["1", "2"], Some("a")),
+            (30, ["1", "2"], ["1", "3"], Some("a")),
+            (30, ["1", "2"], ["1", "4"], Some("b")),
+            (60, ["1", "4"], ["1", "4"], None),
         ] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
-            let patch = json!({"status": {"properties": properties(wanted.0, wanted.1)}});
-            let observed = observed(properties(shown.0, shown.1));
+            let profile = json!({"metadata": {}, "status": status(shown)});
+            let profile: StoredProfile = serde_json::from_value(profile).unwrap();
+            let observed = ObservedProfile::of(&profile);
+            let patch = json!({"status": status(wanted)});
             let mut action = ProfileAction::PatchStatus(observed.version.clone(), patch);
             let held = pace.hold(&key, Some(&observed), &mut action);
             if held.as_ref().is_some_and(|(wait, _)| wait.is_zero()) {

@@ -335,10 +335,8 @@ mod tests {
             "api_server_outage 1",
             "leader 1",
         ] {
-            assert!(
-                text.contains(&format!("\nhub_addons_{line}\n")),
-                "{line} is missing in\n{text}"
-            );
+            let has = text.contains(&format!("\nhub_addons_{line}\n"));
+            assert!(has, "{line} is missing in\n{text}");
         }
     }
 }
