@@ -116,6 +116,10 @@ fn asking(accounts: &Accounts, cluster: &ClusterName) -> BTreeSet<AccountName> {
     asking.map(|(name, _)| name.clone()).collect()
 }
 
+/// An account that names more namespaces than these may name thousands that are not granted its cluster, so what is
+/// granted is visited.
+const FEW: usize = 16;
+
 /// The index of accounts, tokens, copies and profiles. Clusters, sets and bindings are in the [`Fleet`].
 ///
 /// Nothing is decided by what a list has shown before it is complete, or after its kind could not be read for a minute,
@@ -537,10 +541,12 @@ impl CredentialIndex {
         account.opts_in && account.scope.has(namespace, self.settings.require_namespaces)
     }
 
-    /// The namespaces that an account opts in to and that are granted its cluster, or may be. Visits no others.
+    /// The namespaces that an account opts in to and that are granted its cluster, or may be.
     fn namespaces_for<'a>(&'a self, fleet: &'a Fleet, key: &AccountKey) -> Vec<&'a Namespace> {
         let Some(account) = self.account(key).filter(|it| it.opts_in) else { return Vec::new() };
-        if let Scope::Only { namespaces, .. } = &account.scope {
+        if let Scope::Only { namespaces, .. } = &account.scope
+            && namespaces.len() <= FEW
+        {
             return namespaces
                 .iter()
                 .filter(|it| grant::is_among(fleet, it, &key.cluster))

@@ -56,8 +56,8 @@ struct Named {
     accounts: BTreeSet<AccountKey>,
 }
 
-/// Makes a change and collects the keys that the index returns, as a controller does: for an account or its token
-/// before and after, for a profile after, for a copy its key, for the fleet what it touches.
+/// Makes a change and collects the keys that the index returns, as a controller does: for an account, its token
+/// or a profile after, for a copy its key, for the fleet what it touches.
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
         Change::AccountsListed => {
@@ -91,10 +91,7 @@ fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
     let account = account_key(namespace, name);
     let mut named = Named::default();
     let of_account = matches!(subject["kind"].as_str(), Some("ManagedServiceAccount" | "Secret"));
-    if of_account {
-        named.keys.extend(world.index.keys_of(&world.fleet, &account));
-        named.accounts.insert(account.clone());
-    }
+    named.accounts.extend(of_account.then(|| account.clone()));
     let arrival = if arrives { world.arrive(subject) } else { world.leave(subject) };
     match arrival {
         Arrival::Changes(false) => return Named::default(),
@@ -122,6 +119,10 @@ proptest! {
         let mut world = hub.world();
         let (mut plans_before, mut reports_before) = (plans(&world), reports(&world));
         for change in &changes {
+            for key in secret_keys() {
+                let planned = world.plan(&key).states;
+                world.index.set_planned(&key, &planned);
+            }
             let named = make(&mut world, &mut hub, change);
             let (plans_after, reports_after) = (plans(&world), reports(&world));
             for (key, after) in &plans_after {
