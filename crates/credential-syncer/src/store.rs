@@ -163,14 +163,14 @@ impl Store {
                 std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
             if !copies.is_empty() {
                 self.queue_copies(fleet, state, copies);
-            } else if let Some(account) = backlog.copies_of.pop_first() {
-                backlog.copies.extend(index.keys_of(fleet, &account));
             } else if let Some(namespace) = backlog.namespaces.pop_first() {
                 let touched = Touched::Namespaces([namespace].into());
                 let (copies, accounts) = index.concerned(fleet, &touched);
                 backlog.copies.extend(copies);
                 backlog.accounts.extend(accounts);
                 self.reach_again();
+            } else if let Some(account) = backlog.copies_of.pop_first() {
+                backlog.copies.extend(index.keys_of(fleet, &account));
             } else {
                 let accounts = std::iter::from_fn(|| backlog.accounts.pop_first());
                 let accounts: Vec<_> = accounts.take(AT_ONCE).collect();
