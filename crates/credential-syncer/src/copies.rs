@@ -163,7 +163,12 @@ impl Objects for CopyWriter {
             }
             return;
         }
-        self.set_refused(key, planned, Some(what));
+        // A read that is refused does not show whether the copy is gone.
+        let is_read = planned.observed.is_none() && planned.plan.holder.is_none();
+        let before = self.store.change(|_, state| state.index.refused(key));
+        if !is_read || before != Some(Refused::Delete) {
+            self.set_refused(key, planned, Some(what));
+        }
         let finding = Finding::new(Reason::WriteRefused, error.to_string());
         self.store.reporter.report(&subject, planned.uid(), vec![finding]);
     }

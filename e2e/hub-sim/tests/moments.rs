@@ -338,9 +338,12 @@ async fn a_copy_that_no_watch_shows_and_a_webhook_keeps_counts_as_failed_when_it
         account["status"]["conditions"][0]["reason"].clone()
     };
     sleep(MINUTE).await;
-    for _ in 0..60 {
+    for second in 0..120 {
+        if second == 30 {
+            stage.world.lock().network.forbidden.push(("GET", "secrets"));
+        }
         sleep(SECOND).await;
-        assert_eq!(reason(), "DeleteRefused");
+        assert_eq!(reason(), "DeleteRefused", "{second}");
     }
     stage.perform([O::Permit]);
     sleep(MINUTE).await;
