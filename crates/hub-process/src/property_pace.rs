@@ -19,8 +19,8 @@ pub(crate) struct PropertyPace {
     paces: HashMap<ProfileKey, Pace>,
     /// The number of profiles at which those that may have a whole [`BURST`] are forgotten.
     forget_at: usize,
-    /// The profiles whose properties change too often, each with a claim that does.
-    held: HashMap<ProfileKey, String>,
+    /// The profiles whose properties change too often, each with a claim that does, and when it last did.
+    held: HashMap<ProfileKey, (String, Instant)>,
 }
 
 impl PropertyPace {
@@ -43,20 +43,29 @@ impl PropertyPace {
         observed: Option<&ObservedProfile>,
         action: &mut ProfileAction,
     ) -> Option<(Duration, Finding)> {
-        let wait = self.paces.get(key)?.wait(Instant::now());
+        let now = Instant::now();
+        let Some(mut wait) = self.paces.get(key).map(|pace| pace.wait(now)) else {
+            self.forget(key);
+            return None;
+        };
         let mut changed = changed_properties(observed, action);
         if wait.is_zero() {
+            let (held, last) = self.held.remove(key)?;
             // One that has not changed since the last write is not the one that changes too often.
-            let held = self.held.remove(key)?;
-            let claim = changed.take(&held).or_else(|| changed.pop_first())?;
-            self.held.insert(key.clone(), claim);
+            if let Some(claim) = changed.take(&held).or_else(|| changed.pop_first()) {
+                self.held.insert(key.clone(), (claim, now));
+            } else {
+                // It may have its former value again.
+                wait = INTERVAL.checked_sub(now - last).filter(|wait| !wait.is_zero())?;
+                self.held.insert(key.clone(), (held, last));
+            }
         } else if let Some(claim) = changed.pop_first() {
             without_properties(action);
-            self.held.entry(key.clone()).or_insert(claim);
+            self.held.entry(key.clone()).or_insert((claim, now)).1 = now;
         }
         let message = format!(
             "the claim {:?} changes more often than once a minute, so properties are written once a minute",
-            self.held.get(key)?
+            self.held.get(key)?.0
         );
         Some((wait, Finding::new(Reason::ClaimChangesOften, message)))
     }
@@ -85,7 +94,9 @@ mod tests {
             (0, ["1", "2"], ["1", "2"], Some("a")),
             (30, ["1", "2"], ["1", "3"], Some("a")),
             (30, ["1", "2"], ["1", "4"], Some("b")),
-            (60, ["1", "4"], ["1", "4"], None),
+            (40, ["1", "4"], ["1", "5"], Some("b")),
+            (20, ["1", "4"], ["1", "4"], Some("b")),
+            (40, ["1", "4"], ["1", "4"], None),
         ] {
             tokio::time::advance(Duration::from_secs(seconds)).await;
             let profile = json!({"metadata": {}, "status": status(shown)});
