@@ -77,6 +77,8 @@ pub(crate) struct State {
     pub(crate) published: BTreeMap<ProfileKey, PublishedCluster>,
     /// The clusters of the cluster Secrets that have not the name of ours for their cluster.
     pub(crate) rivals: BTreeMap<(Namespace, String), ClusterName>,
+    /// The namespaces whose Secrets cannot be listed for some seconds.
+    pub(crate) failing: BTreeSet<Namespace>,
     /// When the status of each ClusterAccess was last computed.
     pub(crate) computed: BTreeMap<AccessName, Instant>,
     /// The ClusterAccesses whose status counts a cluster.
@@ -146,8 +148,12 @@ impl State {
         settings: &AccessSettings,
         namespace: &Namespace,
     ) -> bool {
-        let reading = self.read.get(&WatchName::Secrets(namespace.clone()));
-        matches!(reading, Some(Reading::Listed | Reading::Unavailable))
+        let is_known = match self.read.get(&WatchName::Secrets(namespace.clone())) {
+            Some(Reading::Listed) => true,
+            Some(Reading::Unavailable) => self.failing.contains(namespace),
+            Some(Reading::OutOfDate) | None => false,
+        };
+        is_known
             && secrets_in(&self.created, namespace).next().is_none()
             && secrets_in(&self.objects, namespace).all(|key| self.is_foreign(settings, key))
     }
@@ -160,6 +166,7 @@ impl State {
             self.objects.remove(key);
         }
         self.rivals.retain(|(of, _), _| of != namespace);
+        self.failing.remove(namespace);
         keys
     }
 

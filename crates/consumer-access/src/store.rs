@@ -117,8 +117,10 @@ impl Store {
         let namespace = match scope {
             Scope::Account(account) => {
                 let state = self.state.lock();
-                let has_ours =
-                    || state.known.of(account).iter().any(|key| state.concerns(key, false));
+                let has_ours = || {
+                    let mut clusters = state.known.clusters_of(account);
+                    clusters.any(|it| state.concerns(&it.account(account), false))
+                };
                 let is_followed = consumers.contains(account) || has_ours();
                 let kinds = settings.permission_kinds().iter().filter(|_| is_followed);
                 return kinds.map(|kind| WatchName::of(*kind, account)).collect();
@@ -188,6 +190,11 @@ impl Store {
         let state = self.state.lock();
         let mut keys = settings.concerned_by(&fleet, changed, &state.known, &state.objects);
         keys.extend(changed.keys().flat_map(|name| state.rivalled_in(&name.namespace)));
+        // Another object may ask for the Secrets that kept the status of one behind.
+        let names = changed.keys().flat_map(|name| settings.consumers.names_in(&name.namespace));
+        let object = |name| settings.consumers.object(name);
+        let held = names.filter(|name| object(name).is_some_and(|object| object.has_secrets));
+        keys.extend(held.cloned().map(AccessKey::ClusterAccess));
         drop(state);
         self.queue_all(&fleet, keys);
     }
@@ -308,7 +315,11 @@ impl Store {
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
         if let Touched::Namespaces(namespaces) = touched
-            && namespaces.len() > FEW_NAMESPACES
+            && namespaces
+                .iter()
+                .filter(|it| settings.consumers.names_in(it).next().is_some())
+                .nth(FEW_NAMESPACES)
+                .is_some()
         {
             let names = namespaces.iter().flat_map(|it| settings.consumers.names_in(it));
             return self.queue_later(names);
@@ -402,7 +413,12 @@ impl Store {
 
     /// Records whether a watch can read its objects, which may let watches end. Returns whether that is new.
     fn set_reading(&self, watch: &WatchName, reading: Reading) -> bool {
-        let before = self.state.lock().read.insert(watch.clone(), reading);
+        let mut state = self.state.lock();
+        if let (WatchName::Secrets(namespace), Reading::Listed) = (watch, reading) {
+            state.failing.remove(namespace);
+        }
+        let before = state.read.insert(watch.clone(), reading);
+        drop(state);
         let is_new = before != Some(reading);
         if is_new && let Some(scope) = watch.scope() {
             self.follow(scope);
@@ -455,6 +471,16 @@ impl Store {
         let before = self.state.lock().read.get(watch).copied();
         if before != Some(Reading::Unavailable) {
             self.set_unread(watch, Reading::OutOfDate);
+        }
+    }
+
+    /// Records that lists of the Secrets in a namespace fail for longer than an API server that starts refuses everything:
+    /// what cannot be read is not waited for.
+    pub(crate) fn still_failing(&self, watch: &WatchName) {
+        let WatchName::Secrets(namespace) = watch else { return };
+        if self.state.lock().failing.insert(namespace.clone()) {
+            self.follow(Scope::Namespace(namespace.clone()));
+            self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
         }
     }
 

@@ -40,6 +40,9 @@ const LEAVING: Duration = Duration::from_secs(5);
 /// How much longer if the hub no longer serves their version: another one is asked for every two minutes at least.
 const REPLACED: Duration = Duration::from_secs(150);
 
+/// How long an API server that starts may refuse everything, until it knows the RBAC rules.
+const STARTING: Duration = Duration::from_secs(10);
+
 /// Starts the watches that do not depend on ClusterAccesses, that on these, and what follows them.
 pub(crate) fn watch(store: &Arc<Store>, watches: &Watches) {
     let always = [WatchName::Accounts].into_iter().chain(WatchName::KUEUE);
@@ -228,6 +231,12 @@ impl Sink<DynamicObject> for WatchSink {
 
     fn refused(&mut self) {
         self.store.refused(&self.name);
+    }
+
+    fn failing(&mut self, since: Option<Duration>) {
+        if since.is_some_and(|since| since >= STARTING) {
+            self.store.still_failing(&self.name);
+        }
     }
 
     fn not_served(&mut self) -> bool {

@@ -101,6 +101,7 @@ impl Objects for Store {
                 }
                 AccessKey::ClusterSecret(ProfileKey { namespace, .. }) => {
                     self.follow(Scope::Namespace(namespace.clone()));
+                    self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
                 }
                 _ => {}
             }
@@ -207,11 +208,17 @@ fn plan_integration<'a>(
         }
         _ => WatchName::KUEUE,
     };
-    let has_ended = || state.is_ours(key) && settings.grant_of(fleet, key) == Grant::Refused;
+    let is_refused = settings.grant_of(fleet, key) == Grant::Refused;
+    // The watch may have ended before it has shown what was being created.
+    let created = match key {
+        AccessKey::ClusterSecret(_) if is_refused => state.created.get(key),
+        _ => None,
+    };
+    let has_ended = || is_refused && (state.is_ours(key) || created.is_some());
     if !watches.iter().all(|watch| state.is_listed(watch)) && !has_ended() {
         return Planned::Unknown;
     }
-    let plan = match key {
+    let mut plan = match key {
         AccessKey::ClusterSecret(profile) => settings.plan_cluster_secret(
             fleet,
             profile,
@@ -219,7 +226,12 @@ fn plan_integration<'a>(
             state.published.get(profile),
             state.rival(profile),
         ),
-        key => settings.plan_kueue(fleet, key, found),
+        key => settings.plan_kueue(fleet, key, &found),
     };
+    if let Some(uid) = created
+        && found(key).is_none()
+    {
+        plan.action = Action::DeleteByUid(uid.clone());
+    }
     Planned::Write(plan.action, Some(plan.findings))
 }

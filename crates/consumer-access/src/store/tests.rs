@@ -371,6 +371,9 @@ async fn a_change_in_many_namespaces_queues_what_exists_first_and_the_rest_in_po
     store.set(&AccessKind::Account.of(&key("team-1")), Some(object(&store.settings(), "one", "5")));
     store.set_rival(&"team-2".into(), "other", Some("c2".into()));
     store.host.set_working();
+    let others = (0..9).map(|it| Namespace::from(format!("{it}").as_str())).collect();
+    store.fleet_changed(&Fleet::default(), &Touched::Namespaces(others));
+    assert!(store.state.lock().backlog.clusters.is_empty(), "no object asks for anything there");
     let touched = names.iter().map(|name| name.as_str().into()).collect();
     store.fleet_changed(&Fleet::default(), &Touched::Namespaces(touched));
     assert_eq!(store.state.lock().backlog.names.len(), names.len(), "nothing was computed");
@@ -416,8 +419,9 @@ async fn secrets_and_profiles_are_watched_until_no_secret_of_ours_is_left() {
     assert!(store.needed(&scope).is_empty());
     assert!(store.end(&profiles) && store.state.lock().published.is_empty());
     let is_looked_at = || store.state.lock().unfollowed.remove(&scope);
+    let unread: fn(&Store, &WatchName) = Store::unread;
     for (unread, can_end) in
-        [(Store::unread as fn(&Store, &WatchName), false), (Store::refused, true)]
+        [(unread, false), (Store::refused, false), (Store::still_failing, true)]
     {
         assert!(!store.end(&secrets), "the first list may show what is left");
         is_looked_at();
@@ -432,6 +436,8 @@ async fn secrets_and_profiles_are_watched_until_no_secret_of_ours_is_left() {
     assert!(is_looked_at());
     store.state.lock().created(&secret(), &"two".into());
     assert!(!store.end(&secrets));
+    let planned = store.plan(&secret(), None);
+    assert!(matches!(planned, Planned::Write(Action::DeleteByUid(_), _)), "it may be there");
     store.wrote(&secret(), &None, "delete", &Left::Gone("two".into()));
     assert!(is_looked_at());
     store.set(&secret(), Some(ObservedObject::read(&metadata("three"), None)));
@@ -442,20 +448,25 @@ async fn secrets_and_profiles_are_watched_until_no_secret_of_ours_is_left() {
 #[tokio::test]
 async fn secrets_that_are_no_longer_asked_for_after_a_restart_are_looked_for_until_they_have_ended()
 {
-    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let named = |name: &str| AccessName { namespace: "team".into(), name: name.to_owned() };
+    let name = named("app");
     let secrets = WatchName::Secrets("team".into());
-    let apply = |store: &Store, (generation, seen): (i64, Option<i64>), argo_cd: Option<Value>| {
+    let apply_named = |store: &Store, of, (generation, seen): (_, Option<i64>), argo_cd| {
         let object = json!({
-            "metadata": { "name": "app", "generation": generation },
+            "metadata": { "name": of, "generation": generation },
             "spec": { "identity": "Copy", "serviceAccountNames": ["app"], "argoCD": argo_cd },
             "status": { "observedGeneration": seen },
         });
         let object = serde_json::from_value(object).unwrap();
-        store.change_objects(|consumers| consumers.apply(&name, Ok(object)));
+        store.change_objects(|consumers| consumers.apply(&named(of), Ok(object)));
         store.needed(&Scope::Namespace("team".into())).contains(&secrets)
+    };
+    let apply = |store: &Store, generations: (i64, _), argo_cd: Option<Value>| {
+        apply_named(store, "app", generations, argo_cd)
     };
     let none = || store_of(&json!([]));
     assert!(!apply(&none(), (1, None), None), "it is new");
+    assert!(apply(&none(), (2, None), None), "it never had a status");
     let store = none();
     assert!(!apply(&store, (1, Some(1)), None));
     assert!(!apply(&store, (2, Some(1)), None), "this process has seen what it asked for before");
@@ -485,6 +496,11 @@ async fn secrets_that_are_no_longer_asked_for_after_a_restart_are_looked_for_unt
     assert!(!apply(&store, (2, Some(2)), None));
     assert!(store.state.lock().unfollowed.contains(&Scope::Namespace("team".into())));
     assert!(store.end(&secrets));
+    apply(&store, (3, Some(2)), Some(json!({})));
+    apply(&store, (4, Some(3)), None);
+    queued_of(&store, |_| true).await;
+    apply_named(&store, "other", (1, None), Some(json!({})));
+    assert!(store.work.holds(&AccessKey::ClusterAccess(name)), "the other asks for them now");
 }
 
 #[tokio::test(start_paused = true)]

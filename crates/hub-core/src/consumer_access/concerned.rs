@@ -40,7 +40,12 @@ impl KnownAccounts {
     /// An account on every cluster where it is known.
     #[must_use]
     pub fn of(&self, account: &AccountName) -> Vec<AccountKey> {
-        self.of.get(account).into_iter().flatten().map(|cluster| cluster.account(account)).collect()
+        self.clusters_of(account).map(|cluster| cluster.account(account)).collect()
+    }
+
+    /// The clusters where an account is known.
+    pub fn clusters_of(&self, account: &AccountName) -> impl Iterator<Item = &ClusterName> {
+        self.of.get(account).into_iter().flatten()
     }
 
     /// The clusters with an account.

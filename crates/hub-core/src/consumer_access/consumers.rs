@@ -227,9 +227,8 @@ impl Consumers {
         let mut after = DeclaredAccess::read(&self.rules, name, object);
         let before = self.objects.get(name);
         // What it asked for is unknown if it has changed while no process led, and the last one may not have ended that.
-        let seen = after.status.observed_generation;
-        after.has_secrets |= seen.is_some()
-            && seen != after.generation
+        let seen = after.status.observed_generation.unwrap_or(1);
+        after.has_secrets |= after.generation.is_some_and(|generation| generation != seen)
             && before.is_none_or(|before| before.has_secrets);
         if before.is_some_and(|before| {
             before.consumer == after.consumer
