@@ -376,7 +376,7 @@ fn a_placement_narrows_what_the_binding_grants_and_is_unknown_until_it_is_read()
         assert_eq!(know(&mut settings, of_ocm, Known::Unknown), Grant::Unknown);
         let ended = know(&mut settings, Known::Present(()), Known::Absent);
         assert_eq!(ended, Grant::Unknown, "the other kind may have it soon");
-        let lost = settings.consumers.settle_decisions(&placement, at(0)).unwrap();
+        let lost = settings.consumers.settle_decisions(&placement, at(1)).unwrap();
         assert!(lost.is_superset(&clusters(&["c1"])));
         assert_eq!(settings.grant(&granted(), &key()), Grant::Refused);
     }
