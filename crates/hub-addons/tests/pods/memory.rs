@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt as _, TryStreamExt as _};
 use hostile::run::{MEMORY, Sessions};
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{DynamicObject, ListParams};
@@ -170,11 +169,10 @@ async fn complete(stage: &Stage, fleet: &ocm::Fleet, anchors: usize) {
     let all = i64::try_from(fleet.clusters.len() - 1).unwrap();
     let is_complete = |profile: &DynamicObject| {
         let status = &profile.data["status"];
-        let cluster = &status["accessProviders"][0]["cluster"];
-        let published = cluster["certificate-authority-data"].as_str().unwrap_or_default();
-        let bundle = String::from_utf8(STANDARD.decode(published).unwrap()).unwrap();
-        status["version"]["kubernetes"].is_string()
-            && bundle.matches("BEGIN CERTIFICATE").count() == anchors
+        let bundle = &status["accessProviders"][0]["cluster"]["certificate-authority-data"];
+        let bundle: ByteString = serde_json::from_value(bundle.clone()).unwrap_or_default();
+        let certificates = String::from_utf8_lossy(&bundle.0).matches("BEGIN CERTIFICATE").count();
+        status["version"]["kubernetes"].is_string() && certificates == anchors
     };
     for namespace in &fleet.namespaces {
         let profiles = shown::profiles(&stage.ocm, namespace);
