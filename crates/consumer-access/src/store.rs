@@ -479,9 +479,14 @@ impl Store {
     pub(crate) fn still_failing(&self, watch: &WatchName) {
         let WatchName::Secrets(namespace) = watch else { return };
         if self.state.lock().failing.insert(namespace.clone()) {
-            self.follow(Scope::Namespace(namespace.clone()));
-            self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
+            self.secrets_may_have_ended(namespace);
         }
+    }
+
+    /// Queues the watches of a namespace whose Secrets may have ended, and the statuses that wait for that.
+    pub(crate) fn secrets_may_have_ended(&self, namespace: &Namespace) {
+        self.follow(Scope::Namespace(namespace.clone()));
+        self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
     }
 
     /// Records that the API server refuses to list the objects of a watch. Once they are listed, a watch may continue
@@ -571,8 +576,7 @@ impl Store {
             AccessKey::ClusterSecret(ProfileKey { namespace, .. })
                 if settings.consumers.argo_cd(namespace).is_none() =>
             {
-                self.follow(Scope::Namespace(namespace.clone()));
-                settings.consumers.names_in(namespace).for_each(|name| self.mark(name));
+                self.secrets_may_have_ended(namespace);
             }
             _ => {}
         }

@@ -100,8 +100,7 @@ impl Objects for Store {
                     self.follow(Scope::Account(account.account.clone()));
                 }
                 AccessKey::ClusterSecret(ProfileKey { namespace, .. }) => {
-                    self.follow(Scope::Namespace(namespace.clone()));
-                    self.settings().consumers.names_in(namespace).for_each(|name| self.mark(name));
+                    self.secrets_may_have_ended(namespace);
                 }
                 _ => {}
             }

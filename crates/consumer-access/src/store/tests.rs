@@ -327,7 +327,7 @@ async fn cluster_secrets_wait_for_the_lists_of_their_own_namespace() {
 async fn the_permissions_of_an_account_are_watched_while_it_is_declared_or_has_an_object_of_ours() {
     let store = store();
     let scope_of = |account: &str| Scope::Account(account.into());
-    // Whether the watches are looked at again, and end.
+    // Whether the watches of an account are queued, and none is needed.
     let ends = |account: &str| {
         let is_followed = store.state.lock().unfollowed.remove(&scope_of(account));
         is_followed && store.needed(&scope_of(account)).is_empty()
