@@ -1,7 +1,6 @@
 //! `hub-addons cleanup`: withdraws the entries of access providers that no controller writes any more, because they
 //! were renamed or their feature gate was disabled.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use clusterprofile_cli::profile_version;
@@ -58,8 +57,7 @@ async fn withdraw(
     if !access::is_ours(&observed, &args.cluster_manager_name) {
         return Ok(false);
     }
-    let access_providers: BTreeMap<_, _> =
-        args.access_provider.iter().map(|name| (name.clone(), None)).collect();
+    let access_providers = args.access_provider.iter().map(|name| (name.clone(), None)).collect();
     let status = DesiredStatus { access_providers, ..DesiredStatus::default() };
     let desired = Desired { status, ..Desired::default() };
     let plan = plan(profile, &args.cluster_manager_name, Some(&observed), [desired]);

@@ -161,7 +161,7 @@ impl Offer {
 /// The desired state of a profile: this entry of the provider, or with `None` no entry of its name.
 #[must_use]
 pub fn desired_entry(provider: &str, entry: Option<AccessProvider>) -> Desired {
-    let access_providers = BTreeMap::from([(provider.to_owned(), entry)]);
+    let access_providers = vec![(provider.to_owned(), entry)];
     Desired {
         status: DesiredStatus { access_providers, ..DesiredStatus::default() },
         ..Desired::default()

@@ -96,7 +96,7 @@ pub struct DesiredStatus {
     pub conditions: Vec<Condition>,
     /// Access providers by name; `None` withdraws one. Providers with other names are preserved. Entries with these
     /// names are removed from the deprecated `status.credentialProviders`.
-    pub access_providers: BTreeMap<String, Option<AccessProvider>>,
+    pub access_providers: Vec<(String, Option<AccessProvider>)>,
 }
 
 impl DesiredStatus {
@@ -105,12 +105,16 @@ impl DesiredStatus {
     pub fn join(mut self, other: Self) -> Self {
         self.version = self.version.or(other.version);
         self.properties = self.properties.or(other.properties);
-        let ours: BTreeSet<String> =
-            self.conditions.iter().map(|ours| ours.type_.clone()).collect();
-        self.conditions
-            .extend(other.conditions.into_iter().filter(|more| !ours.contains(&more.type_)));
-        for (name, provider) in other.access_providers {
-            self.access_providers.entry(name).or_insert(provider);
+        let Self { conditions, access_providers, .. } = &mut self;
+        for more in other.conditions {
+            if conditions.iter().all(|ours| ours.type_ != more.type_) {
+                conditions.push(more);
+            }
+        }
+        for more in other.access_providers {
+            if access_providers.iter().all(|ours| ours.0 != more.0) {
+                access_providers.push(more);
+            }
         }
         self
     }
@@ -224,6 +228,10 @@ impl ObservedProfile {
     /// Whether `status.accessProviders` has an entry of that name, or room for one.
     #[must_use]
     pub fn has_room_for(&self, name: &str) -> bool {
+        let outline = self.status.as_ref().map(StatusText::outline).unwrap_or_default();
+        if access_providers(outline).len() < MAX_ACCESS_PROVIDERS {
+            return true;
+        }
         let status = self.status_text();
         let others = access_providers(&status).into_iter().filter(|entry| !is_named(entry, name));
         others.count() < MAX_ACCESS_PROVIDERS
@@ -310,9 +318,11 @@ pub fn plan(
         identity.member_id.finding(observed.member_id(), observed.member_id_record)
     });
     let status = observed.status();
-    let no_room = Providers::of(&status, &desired.status).finding();
-    let findings = unreadable.into_iter().chain(member_id).chain(no_room).collect();
-    ProfilePlan { action: difference(observed, &status, &desired), findings }
+    let ours = desired.status.access_providers.iter();
+    let ours: Vec<_> = ours.map(|(name, entry)| of_name(name, entry.as_ref())).collect();
+    let providers = Providers::of(&status, &ours);
+    let findings = unreadable.into_iter().chain(member_id).chain(providers.finding()).collect();
+    ProfilePlan { action: difference(observed, &status, &desired, &providers), findings }
 }
 
 /// The names of the properties that a write changes in a profile that has a status already.
@@ -347,6 +357,7 @@ fn difference(
     observed: &ObservedProfile,
     status: &Map<String, Value>,
     desired: &Desired,
+    providers: &Providers<'_>,
 ) -> ProfileAction {
     let version = observed.version.clone();
     if desired.presence == Presence::Unwanted {
@@ -357,7 +368,8 @@ fn difference(
     {
         return ProfileAction::Patch(version, patch);
     }
-    match status_patch(status, &desired.status).filter(|_| observed.unreadable.is_none()) {
+    let patch = status_patch(status, &desired.status, providers);
+    match patch.filter(|_| observed.unreadable.is_none()) {
         Some(patch) => ProfileAction::PatchStatus(version, patch),
         None => ProfileAction::Nothing,
     }
@@ -472,7 +484,11 @@ fn object_patch(observed: &ObservedProfile, identity: &Identity) -> Option<Value
 }
 
 /// The merge patch that changes a status to the desired one, if it differs.
-fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Option<Value> {
+fn status_patch(
+    observed: &Map<String, Value>,
+    desired: &DesiredStatus,
+    providers: &Providers<'_>,
+) -> Option<Value> {
     let mut patch = Map::new();
     if let Some(ClusterVersion { kubernetes }) = &desired.version {
         let shown = observed.get("version").and_then(|version| version["kubernetes"].as_str());
@@ -480,32 +496,34 @@ fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Optio
             patch.insert("version".to_owned(), json!({ "kubernetes": kubernetes }));
         }
     }
-    let mut set_list = |field: &str, wanted: Vec<Value>| {
+    let mut set_list = |field: &str, wanted: &[&Value]| {
         let is_list = observed.get(field).is_none_or(|there| there.is_array() || there.is_null());
-        if !is_list || wanted != entries(observed, field) {
-            let value = if wanted.is_empty() { Value::Null } else { Value::Array(wanted) };
-            patch.insert(field.to_owned(), value);
+        if !is_list || !wanted.iter().copied().eq(entries(observed, field)) {
+            let list = wanted.iter().copied().cloned().collect();
+            patch.insert(field.to_owned(), if wanted.is_empty() { Value::Null } else { list });
         }
     };
     if let Some(properties) = &desired.properties {
         let shown = entries(observed, "properties");
         let wanted: Vec<Value> = properties.iter().map(to_json).collect();
-        set_list("properties", if same_entries(shown, &wanted) { shown.to_vec() } else { wanted });
+        let is_reordered = shown != wanted && same_entries(shown, &wanted);
+        let wanted = if is_reordered { shown } else { &wanted };
+        set_list("properties", &wanted.iter().collect::<Vec<_>>());
     }
-    let conditions =
-        desired.conditions.iter().map(|condition| (&condition.type_, Some(to_json(condition))));
-    let conditions: BTreeMap<_, _> = conditions.collect();
+    let conditions = desired.conditions.iter();
+    let conditions: Vec<_> =
+        conditions.map(|wanted| of_name(&wanted.type_, Some(wanted))).collect();
     if !conditions.is_empty() {
-        set_list("conditions", with_entries(entries(observed, "conditions"), "type", &conditions));
+        set_list("conditions", &with_entries(entries(observed, "conditions"), "type", &conditions));
     }
 
     if !desired.access_providers.is_empty() {
-        set_list("accessProviders", Providers::of(observed, desired).wanted);
+        set_list("accessProviders", &providers.wanted);
         // Upstream's library falls back to the deprecated field for a name that accessProviders lacks, so that field
         // must never contain one of ours.
-        let none = desired.access_providers.keys().map(|name| (name, None)).collect();
+        let names = desired.access_providers.iter().map(|(name, _)| (name.as_str(), None));
         let shown = entries(observed, "credentialProviders");
-        set_list("credentialProviders", with_entries(shown, "name", &none));
+        set_list("credentialProviders", &with_entries(shown, "name", &names.collect::<Vec<_>>()));
     }
 
     (!patch.is_empty()).then(|| json!({ "status": patch }))
@@ -513,7 +531,7 @@ fn status_patch(observed: &Map<String, Value>, desired: &DesiredStatus) -> Optio
 
 /// The desired `status.accessProviders`, within the limit of the API.
 struct Providers<'a> {
-    wanted: Vec<Value>,
+    wanted: Vec<&'a Value>,
     /// The number of existing entries.
     shown: usize,
     /// Our entries that are not as desired, because the list has no room.
@@ -523,27 +541,22 @@ struct Providers<'a> {
 impl<'a> Providers<'a> {
     /// Adds no entry of ours to a full list, and changes nothing in a list beyond the limit, since the API server
     /// refuses every change of it. Entries of others are never removed.
-    fn of(status: &Map<String, Value>, desired: &'a DesiredStatus) -> Self {
+    fn of(status: &'a Map<String, Value>, ours: &'a [Named<'a>]) -> Self {
         let shown = entries(status, "accessProviders");
-        let ours = desired.access_providers.iter();
-        let mut ours: BTreeMap<_, _> =
-            ours.map(|(name, provider)| (name, provider.as_ref().map(to_json))).collect();
-        let mut left = Vec::new();
-        let mut wanted = with_entries(shown, "name", &ours);
-        while wanted.len() > MAX_ACCESS_PROVIDERS && wanted != shown {
-            let is_new = |name: &&String| !shown.iter().any(|entry| entry["name"] == name.as_str());
-            // Gives up our last new entry; if none is new, every change.
-            let last = ours.keys().rev().copied().find(|name| is_new(name) && ours[name].is_some());
-            let Some(last) = last else {
-                let there = |name: &str| shown.iter().find(|entry| entry["name"] == name);
-                let differ = ours.iter().filter(|(name, entry)| there(name) != entry.as_ref());
-                left.extend(differ.map(|(name, _)| name.as_str()));
-                wanted = shown.to_vec();
+        let there = |name: &str| shown.iter().find(|entry| entry["name"] == name);
+        let (mut new, others): (Vec<_>, Vec<_>) =
+            ours.iter().partition(|(name, entry)| entry.is_some() && there(name).is_none());
+        let (mut wanted, mut left) = (with_entries(shown, "name", ours), Vec::new());
+        // Gives up our last new entry, which is the last of the list; if none is new, every change.
+        while wanted.len() > MAX_ACCESS_PROVIDERS {
+            let Some((name, _)) = new.pop() else {
+                let differ = others.iter().filter(|(name, entry)| there(name) != entry.as_ref());
+                left.extend(differ.map(|(name, _)| *name));
+                wanted = shown.iter().collect();
                 break;
             };
-            ours.remove(last);
-            left.push(last.as_str());
-            wanted = with_entries(shown, "name", &ours);
+            wanted.pop();
+            left.push(*name);
         }
         Self { wanted, shown: shown.len(), left }
     }
@@ -564,19 +577,23 @@ fn entries<'a>(status: &'a Map<String, Value>, field: &str) -> &'a [Value] {
     status.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The list with our entries set or removed and the others' preserved, in the existing order. A duplicate entry of ours
-/// (an atomic list allows it) is removed.
-fn with_entries(shown: &[Value], key: &str, ours: &BTreeMap<&String, Option<Value>>) -> Vec<Value> {
-    let mut left = ours.clone();
-    let name_of = |entry: &Value| entry[key].as_str().map(str::to_owned);
-    let mut list: Vec<Value> = shown
+/// An entry of ours by its name; `None` removes it.
+type Named<'a> = (&'a str, Option<Value>);
+
+fn of_name<'a>(name: &'a str, entry: Option<&impl serde::Serialize>) -> Named<'a> {
+    (name, entry.map(to_json))
+}
+
+/// The list with our entries set or removed and the others' preserved, in the existing order; new ones come last. A
+/// duplicate entry of ours (an atomic list allows it) is removed.
+fn with_entries<'a>(shown: &'a [Value], key: &str, ours: &'a [Named<'_>]) -> Vec<&'a Value> {
+    let mut left: Vec<_> = ours.iter().map(|(_, entry)| entry.as_ref()).collect();
+    let position = |entry: &Value| ours.iter().position(|(name, _)| entry[key] == *name);
+    let mut list: Vec<_> = shown
         .iter()
-        .filter_map(|entry| match name_of(entry) {
-            Some(name) if ours.contains_key(&name) => left.remove(&name).flatten(),
-            _ => Some(entry.clone()),
-        })
+        .filter_map(|entry| position(entry).map_or(Some(entry), |ours| left[ours].take()))
         .collect();
-    list.extend(left.into_values().flatten());
+    list.extend(left.into_iter().flatten());
     list
 }
 

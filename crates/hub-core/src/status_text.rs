@@ -26,13 +26,17 @@ impl Hash for StatusText {
 
 impl From<&str> for StatusText {
     fn from(whole: &str) -> Self {
-        let (mut text, mut long) = (String::new(), Vec::new());
         // The parts between unescaped quotation marks are alternately outside of strings and inside.
-        for (number, part) in split_at_quotes(whole).enumerate() {
+        let parts = || split_at_quotes(whole).enumerate();
+        let is_long = |number: usize, part: &str| number % 2 == 1 && part.len() >= LONG;
+        let cut = parts().filter(|(number, part)| is_long(*number, part));
+        let cut: usize = cut.map(|(_, part)| part.len()).sum();
+        let (mut text, mut long) = (String::with_capacity(whole.len() - cut), Vec::new());
+        for (number, part) in parts() {
             if number > 0 {
                 text.push('"');
             }
-            if number % 2 == 1 && part.len() >= LONG {
+            if is_long(number, part) {
                 long.push((text.len(), Text::from(part)));
             } else {
                 text.push_str(part);
@@ -43,9 +47,15 @@ impl From<&str> for StatusText {
 }
 
 impl StatusText {
+    /// The text with empty strings in place of the long ones, which costs nothing.
+    pub(crate) fn outline(&self) -> &str {
+        &self.text
+    }
+
     /// The whole text.
     pub(crate) fn whole(&self) -> String {
-        let mut whole = String::new();
+        let long: usize = self.long.iter().map(|(_, long)| long.len()).sum();
+        let mut whole = String::with_capacity(self.text.len() + long);
         let mut rest = 0;
         for (position, long) in &self.long {
             whole.push_str(&self.text[rest..*position]);

@@ -80,7 +80,7 @@ fn provisioner() -> impl Strategy<Value = Desired> {
         4 => Just(Some(provider("https://proxy/a"))), 1 => Just(Some(provider("https://new"))), 1 => Just(None),
     ];
     wanted.prop_map(|provider| {
-        let access_providers = BTreeMap::from([("ours".to_owned(), provider)]);
+        let access_providers = vec![("ours".to_owned(), provider)];
         Desired {
             status: DesiredStatus { access_providers, ..DesiredStatus::default() },
             ..Desired::default()

@@ -1,7 +1,5 @@
 //! How the owners of a profile get along with each other and with what strangers wrote into it.
 
-use std::collections::BTreeMap;
-
 use hub_api::cluster_profile::{AccessProvider, ClusterVersion};
 use hub_core::finding::Reason;
 use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
@@ -32,7 +30,7 @@ fn provider(name: &str, server: &str) -> Value {
 fn provisioner(name: &str, server: Option<&str>) -> Desired {
     let entry: Option<AccessProvider> =
         server.map(|server| serde_json::from_value(provider(name, server)).unwrap());
-    let access_providers = BTreeMap::from([(name.to_owned(), entry)]);
+    let access_providers = vec![(name.to_owned(), entry)];
     Desired {
         status: DesiredStatus { access_providers, ..DesiredStatus::default() },
         ..Desired::default()
