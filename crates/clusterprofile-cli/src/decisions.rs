@@ -30,7 +30,7 @@ pub struct DecisionArgs {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub propagate_labels: LabelAllowList,
 
-    /// Cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*; by default all
+    /// Cluster claims that ClusterProfiles show as properties, as NAME,*SUFFIX,PREFIX*,PREFIX*SUFFIX; by default all
     #[arg(long, default_value = "", hide_default_value = true)]
     pub propagate_claims: ClaimAllowList,
 

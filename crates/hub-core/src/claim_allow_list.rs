@@ -1,6 +1,5 @@
 //! The claims that profiles show as properties.
 
-use std::convert::Infallible;
 use std::str::FromStr;
 
 /// The names of the claims that profiles show; every claim if it is empty.
@@ -21,13 +20,22 @@ impl ClaimAllowList {
     }
 }
 
+/// The text is not a valid [`ClaimAllowList`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} has more than one asterisk")]
+pub struct InvalidClaimPattern(String);
+
 impl FromStr for ClaimAllowList {
-    type Err = Infallible;
+    type Err = InvalidClaimPattern;
 
     /// Parses names, and patterns with one asterisk, separated by commas.
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
         let patterns = text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty());
-        Ok(Self(patterns.map(str::to_owned).collect()))
+        let valid = |pattern: &str| match pattern.matches('*').count() {
+            0 | 1 => Ok(pattern.to_owned()),
+            _ => Err(InvalidClaimPattern(pattern.to_owned())),
+        };
+        patterns.map(valid).collect::<Result<_, _>>().map(Self)
     }
 }
 
@@ -53,5 +61,6 @@ mod tests {
                 "{list:?} {name}"
             );
         }
+        assert!("a*,a*b*".parse::<ClaimAllowList>().is_err());
     }
 }

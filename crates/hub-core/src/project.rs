@@ -116,8 +116,7 @@ pub fn status(
     state: &ClusterState,
     claims: &ClaimAllowList,
 ) -> DesiredStatus {
-    let (mut properties, _) = properties(&state.claims);
-    properties.retain(|property| claims.allows(&property.name));
+    let (properties, _) = properties(&state.claims, claims);
     let since = cluster.created.unwrap_or(Timestamp::UNIX_EPOCH);
     DesiredStatus {
         version: Some(ClusterVersion { kubernetes: state.kubernetes_version.clone() }),
@@ -184,13 +183,15 @@ pub enum SkipReason {
     Repeated,
 }
 
-/// Converts claims to properties, sorted by name so that the order of the claims makes no difference. Also returns the
-/// names of the claims that are not valid properties.
-#[must_use]
-pub fn properties(claims: &[ManagedClusterClaim]) -> (Vec<Property>, Vec<(&str, SkipReason)>) {
+/// Converts the claims that profiles show to properties, sorted by name so that the order of the claims makes no
+/// difference. Also returns the names of those that are not valid properties.
+fn properties<'a>(
+    claims: &'a [ManagedClusterClaim],
+    shown: &ClaimAllowList,
+) -> (Vec<Property>, Vec<(&'a str, SkipReason)>) {
     let mut properties = BTreeMap::new();
     let mut skipped = Vec::new();
-    for ManagedClusterClaim { name, value } in claims {
+    for ManagedClusterClaim { name, value } in claims.iter().filter(|it| shown.allows(&it.name)) {
         let why = if name.is_empty() {
             SkipReason::EmptyName
         } else if name.len() > PROPERTY_NAME_MAX_LENGTH {
@@ -228,24 +229,20 @@ pub fn cluster_findings(name: &ClusterName, cluster: &ObservedCluster) -> Vec<Fi
             ),
         ));
     }
-    match &cluster.state {
-        Ok(state) => {
-            let (_, skipped) = properties(&state.claims);
-            findings.extend(skipped_claims_finding(&skipped));
-        }
-        Err(error) => findings.push(Finding::unreadable(error)),
-    }
+    findings.extend(cluster.state.as_ref().err().map(|error| Finding::unreadable(error)));
     findings
 }
 
-/// One finding on all skipped claims of a cluster.
-fn skipped_claims_finding(skipped: &[(&str, SkipReason)]) -> Option<Finding> {
+/// One finding on all claims of a cluster that profiles should show, and cannot.
+#[must_use]
+pub fn claims_finding(claims: &[ManagedClusterClaim], shown: &ClaimAllowList) -> Option<Finding> {
     const SHOWN: usize = 5;
     const SHOWN_NAME_LENGTH: usize = 63;
+    let (_, skipped) = properties(claims, shown);
     if skipped.is_empty() {
         return None;
     }
-    let shown = skipped.iter().map(|(name, why)| {
+    let named = skipped.iter().map(|(name, why)| {
         let name: String = name.chars().take(SHOWN_NAME_LENGTH).collect();
         format!("{name:?} ({why})")
     });
@@ -253,7 +250,7 @@ fn skipped_claims_finding(skipped: &[(&str, SkipReason)]) -> Option<Finding> {
         Reason::ClaimSkipped,
         format!(
             "claims that are not valid properties of a ClusterProfile are skipped: {}",
-            first_of(&shown.collect::<Vec<_>>(), SHOWN)
+            first_of(&named.collect::<Vec<_>>(), SHOWN)
         ),
     ))
 }
@@ -261,7 +258,6 @@ fn skipped_claims_finding(skipped: &[(&str, SkipReason)]) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use hub_api::managed_cluster::ManagedCluster;
-    use hub_api::names::ClusterName;
     use serde_json::{Value, json};
 
     use super::*;
@@ -286,8 +282,9 @@ mod tests {
         for (count, more) in [(5, ""), (6, " and 1 more"), (9, " and 4 more")] {
             let claims: Vec<_> =
                 (0..count).map(|number| json!({ "name": format!("empty-{number}") })).collect();
-            let (cluster, _) = cluster(&json!({ "clusterClaims": claims }));
-            let message = cluster_findings(&ClusterName::from("c1"), &cluster).remove(0).message;
+            let (_, state) = cluster(&json!({ "clusterClaims": claims }));
+            let finding = claims_finding(&state.claims, &ClaimAllowList::default());
+            let message = finding.unwrap().message;
             assert_eq!(message.matches("empty-").count(), 5, "{message}");
             assert!(message.ends_with(&format!("(the value is empty){more}")), "{message}");
         }
@@ -296,11 +293,14 @@ mod tests {
     #[test]
     fn claims_that_are_not_propagated_are_no_properties() {
         let (cluster, state) = cluster(&json!({"clusterClaims": [
-            {"name": "a.example.com", "value": "1"}, {"name": "b.example.com", "value": "1"},
+            {"name": "a.example.com", "value": "1"}, {"name": "b.example.com", "value": "1"}, {"name": "b.empty"},
         ]}));
-        for (list, shown) in [("", 2), ("a.*", 1), ("c", 0)] {
-            let properties = super::status(&cluster, &state, &list.parse().unwrap()).properties;
-            assert_eq!(properties.map(|properties| properties.len()), Some(shown), "{list:?}");
+        for (list, shown, is_skipped) in [("", 2, true), ("a.*", 1, false), ("b.*", 1, true)] {
+            let list = list.parse().unwrap();
+            let properties = super::status(&cluster, &state, &list).properties;
+            let (shows, finding) =
+                (properties.map(|it| it.len()), claims_finding(&state.claims, &list));
+            assert_eq!((shows, finding.is_some()), (Some(shown), is_skipped), "{list:?}");
         }
     }
 
@@ -321,7 +321,7 @@ mod tests {
             name: name.to_owned(),
             value: value.to_owned(),
         });
-        let (properties, skipped) = properties(&claims);
+        let (properties, skipped) = properties(&claims, &ClaimAllowList::default());
         let kept: Vec<_> = properties.iter().map(|it| (&*it.name, &*it.value)).collect();
         assert_eq!(kept, [("c", "1"), (longest_name, longest_value)]);
         let why: Vec<_> = skipped.iter().map(|(_, why)| *why).collect();
@@ -335,13 +335,9 @@ mod tests {
                 SkipReason::Repeated
             ]
         );
-        let note = skipped_claims_finding(&skipped).unwrap();
-        assert!(
-            note.message.contains("\"c\" (an earlier claim has the same name)"),
-            "{}",
-            note.message
-        );
-        assert!(note.message.len() < 1024, "an Event's note has room for 1024 bytes");
+        let message = claims_finding(&claims, &ClaimAllowList::default()).unwrap().message;
+        assert!(message.contains("\"c\" (an earlier claim has the same name)"), "{message}");
+        assert!(message.len() < 1024, "an Event's note has room for 1024 bytes");
     }
 
     #[test]

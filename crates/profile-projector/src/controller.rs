@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hub_api::names::{Namespace, ProfileKey};
 use hub_core::concerned::concerned;
-use hub_core::fleet::{Fleet, Touched};
+use hub_core::finding::Finding;
+use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::grant;
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile};
@@ -41,7 +42,7 @@ impl Projector {
         if is_running {
             return;
         }
-        self.shared.host.tasks.spawn_once("the queue of profiles", async move {
+        self.shared.host.tasks.spawn_once("the queue of namespaces", async move {
             loop {
                 let Some(namespace) = backlog.lock().first().cloned() else { return };
                 queue(
@@ -63,6 +64,12 @@ impl Controller for Projector {
 
     fn owner(&self) -> Option<&dyn Owner> {
         Some(self)
+    }
+
+    fn cluster_findings(&self, cluster: &ObservedCluster) -> Vec<Finding> {
+        let shown = &self.settings.propagated_claims;
+        let states = cluster.state.iter();
+        states.filter_map(|state| project::claims_finding(&state.claims, shown)).collect()
     }
 
     fn begin(&self) {
