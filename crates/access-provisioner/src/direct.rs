@@ -2,12 +2,13 @@
 //! that can reach the cluster without a proxy. While ManagedClusters cannot be read, entries stay as they are.
 
 use hub_api::names::ProfileKey;
-use hub_core::access;
+use hub_core::access::{self, DirectOffers};
 use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_process::controller::{Controller, FleetKind, Owner};
 use hub_process::process::Shared;
+use parking_lot::Mutex;
 
 use crate::metrics::{EntryGauges, EntryMetrics};
 
@@ -20,12 +21,14 @@ pub const DIRECT_PROVIDER: &str = "open-cluster-management-direct";
 pub struct Direct {
     shared: Shared,
     gauges: EntryGauges,
+    offers: Mutex<DirectOffers>,
 }
 
 impl Direct {
     #[must_use]
     pub fn new(shared: &Shared, metrics: EntryMetrics) -> Self {
-        Self { shared: shared.clone(), gauges: EntryGauges::new("direct", metrics) }
+        let gauges = EntryGauges::new("direct", metrics);
+        Self { shared: shared.clone(), gauges, offers: Mutex::default() }
     }
 }
 
@@ -48,6 +51,7 @@ impl Controller for Direct {
 
     fn fleet_changed(&self, _: &Fleet, touched: &Touched) {
         if let Touched::Cluster(cluster) | Touched::Report(cluster) = touched {
+            self.offers.lock().forget(cluster);
             self.shared.profiles.enqueue_of(cluster);
         }
     }
@@ -65,7 +69,7 @@ impl Owner for Direct {
             let reported = access::reported_endpoints(&self.shared.fleet.read(), observed);
             reported.map_or_else(
                 |offer| offer,
-                |(cluster, endpoints)| access::offer_direct(DIRECT_PROVIDER, &cluster, &endpoints),
+                |(cluster, endpoints)| self.offers.lock().get(DIRECT_PROVIDER, &cluster, endpoints),
             )
         });
         self.gauges.set(key, observed.zip(offer.as_ref()));

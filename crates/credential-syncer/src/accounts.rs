@@ -112,8 +112,10 @@ impl Objects for ConditionWriter {
             {
                 return Planned::Wait(wait);
             }
-            if matches!(wanted, Some(Some(_))) && !self.store.is_settled(fleet, state, key) {
-                state.unsettled.insert(key.clone());
+            if matches!(wanted, Some(Some(_)))
+                && let Some(copy) = self.store.unsettled_copy(fleet, state, key)
+            {
+                state.unsettled.insert(key.clone(), copy);
                 return Planned::Wait(SETTLING);
             }
             let finding = |report: &Report| {

@@ -99,9 +99,11 @@ impl Objects for CopyWriter {
             state.memory.end_of_abandoned(key);
             state.index.set_refused(key, None);
             // A report may wait for this copy.
-            let reports = plan.states.iter().map(|(account, _)| account).chain(&plan.holder);
-            for account in reports.filter(|account| state.unsettled.remove(*account)) {
-                self.store.accounts.add(account.clone());
+            for account in plan.states.iter().map(|(account, _)| account).chain(&plan.holder) {
+                if state.unsettled.get(account) == Some(key) {
+                    state.unsettled.remove(account);
+                    self.store.accounts.add(account.clone());
+                }
             }
             // A copy that is kept in doubt, and that no watch shows: it may have to end.
             let is_hidden =

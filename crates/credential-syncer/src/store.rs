@@ -73,8 +73,8 @@ pub(crate) struct State {
     pub(crate) bulk_changes: BulkChanges,
     /// The accounts with problems that are not reported yet, with their start.
     pub(crate) troubles: HashMap<AccountKey, Instant>,
-    /// The accounts whose report waits for their copies.
-    pub(crate) unsettled: BTreeSet<AccountKey>,
+    /// The accounts whose report waits for their copies, each with the copy that it waits for.
+    pub(crate) unsettled: HashMap<AccountKey, SecretKey>,
     /// The namespaces whose watch may have to begin or end.
     unfollowed: BTreeSet<Namespace>,
     /// The namespaces whose copies cannot be watched at present.
@@ -229,11 +229,16 @@ impl Store {
         self.metrics.set_next_expiry(state.index.tally.next_expiry());
     }
 
-    /// Whether every copy of an account is as planned, or has a problem that lasts, or waits for an object that no watch
-    /// shows, or for a namespace that seems to be deleted. What the account shows stays until then: a process that starts
-    /// knows of no problem, and only the response to a write shows some.
-    pub(crate) fn is_settled(&self, fleet: &Fleet, state: &State, account: &AccountKey) -> bool {
-        let State { index, memory, backlog, .. } = state;
+    /// A copy of an account that is not as planned yet, unless it has a problem that lasts, or waits for an object that no
+    /// watch shows, or for a namespace that seems to be deleted. What the account shows stays until there is none: a
+    /// process that starts knows of no problem, and only the response to a write shows some.
+    pub(crate) fn unsettled_copy(
+        &self,
+        fleet: &Fleet,
+        state: &State,
+        account: &AccountKey,
+    ) -> Option<SecretKey> {
+        let State { index, memory, backlog, unsettled, .. } = state;
         let is_queued = |key: &SecretKey| {
             backlog.everything
                 || backlog.copies_of.contains(account)
@@ -243,8 +248,7 @@ impl Store {
                     && !memory.is_abandoned(key)
                     && !self.copies.written.is_hidden(key)
         };
-        let mut keys = index.keys_of(fleet, account).into_iter();
-        keys.all(|key| !is_queued(&key) || index.is_in_trouble(&key, account))
+        index.unsettled(fleet, account, unsettled.get(account), is_queued)
     }
 
     /// Records an account, and queues its report, and its copies if the change concerns them.

@@ -243,11 +243,34 @@ impl AnchorReader {
         }
         self.parsed[text].as_ref()
     }
+}
 
-    /// How many texts were parsed.
-    #[must_use]
-    pub fn parsed(&self) -> usize {
-        self.parsed.len()
+/// The latest direct offer for each cluster, and the endpoints that it follows from: its profiles have the same one in
+/// every namespace, so its certificates are parsed once.
+#[derive(Debug, Default)]
+pub struct DirectOffers(HashMap<ClusterName, (Arc<[ClientConfig]>, Offer)>);
+
+impl DirectOffers {
+    /// The entry with a cluster's own API server, or why there is none.
+    pub fn get(
+        &mut self,
+        provider: &str,
+        cluster: &ClusterName,
+        endpoints: Arc<[ClientConfig]>,
+    ) -> Offer {
+        if let Some((of, offer)) = self.0.get(cluster)
+            && *of == endpoints
+        {
+            return offer.clone();
+        }
+        let offer = offer_direct(provider, cluster, &endpoints);
+        self.0.insert(cluster.clone(), (endpoints, offer.clone()));
+        offer
+    }
+
+    /// The cluster has changed, or is gone.
+    pub fn forget(&mut self, cluster: &ClusterName) {
+        self.0.remove(cluster);
     }
 }
 
@@ -267,8 +290,7 @@ pub fn reported_endpoints(
 
 /// Decides the entry with a cluster's own API server: its first endpoint that may be published. An endpoint without a
 /// CA bundle is not published, because clients would use the system's roots.
-#[must_use]
-pub fn offer_direct(provider: &str, cluster: &ClusterName, endpoints: &[ClientConfig]) -> Offer {
+fn offer_direct(provider: &str, cluster: &ClusterName, endpoints: &[ClientConfig]) -> Offer {
     let usable = endpoints.iter().find_map(|endpoint| {
         let (url, bundle) = usable(endpoint).ok()?;
         // Consumers append paths that begin with a slash.

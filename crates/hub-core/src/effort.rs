@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-/// What was evaluated so far.
+/// What was evaluated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effort {
     /// Plans of profiles, copies, Roles, and accounts on clusters.
@@ -12,16 +12,27 @@ pub struct Effort {
     pub decisions: usize,
     /// Selectors matched with a cluster.
     pub matches: usize,
+    /// Texts parsed as published trust anchors.
+    pub parses: usize,
+}
+
+impl Effort {
+    /// Whether each count is at most so many times the other.
+    #[must_use]
+    pub fn is_at_most(self, times: usize, other: Self) -> bool {
+        let counts = |it: Self| [it.plans, it.decisions, it.matches, it.parses];
+        counts(self).into_iter().zip(counts(other)).all(|(this, other)| this <= times * other)
+    }
 }
 
 thread_local! {
-    static SPENT: Cell<Effort> = const { Cell::new(Effort { plans: 0, decisions: 0, matches: 0 }) };
+    static SPENT: Cell<Effort> = Cell::default();
 }
 
-/// What this thread has evaluated so far.
+/// What this thread has evaluated since the last call.
 #[must_use]
-pub fn spent() -> Effort {
-    SPENT.get()
+pub fn take() -> Effort {
+    SPENT.take()
 }
 
 pub(crate) fn count(add: impl FnOnce(&mut Effort)) {

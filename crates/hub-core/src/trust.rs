@@ -15,6 +15,8 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer as _;
 
+use crate::effort;
+
 pub use self::ca_reference::{CaKind, CaReference, InvalidCaReference};
 
 /// Limit of the PEM text of a published bundle, in bytes. An exec plugin receives it in one environment variable, in
@@ -98,6 +100,7 @@ impl TrustBundle {
 
     /// Every certificate in a PEM text that is already published as anchors.
     pub fn from_published(text: &[u8]) -> Result<Self, TrustError> {
+        effort::count(|spent| spent.parses += 1);
         Self::of(parse(text)?.into_iter().map(|certificate| certificate.anchor).collect())
     }
 

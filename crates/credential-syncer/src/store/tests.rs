@@ -59,13 +59,13 @@ async fn the_first_tokens_of_a_name_queue_its_copies_in_portions() {
     });
     let first = SecretKey { namespace: "".into(), name: "".into() };
     let queued = || store.copies.held_from(&first, |_| true).len();
-    let is_settled = || store.change(|fleet, state| store.is_settled(fleet, state, &account));
-    assert!(is_settled());
+    let unsettled = || store.change(|fleet, state| store.unsettled_copy(fleet, state, &account));
+    assert_eq!(unsettled(), None);
     store.set_sources_read(Some(&account.account), true);
     let mut before = queued();
     assert_eq!(before, 0, "other tasks run in between");
     while store.queue_portion() {
-        assert!(queued() - before <= AT_ONCE && !is_settled());
+        assert!(queued() - before <= AT_ONCE && unsettled().is_some());
         before = queued();
     }
     assert_eq!(before, COUNT);

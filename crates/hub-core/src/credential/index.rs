@@ -564,6 +564,26 @@ impl CredentialIndex {
         namespaces.map(|namespace| key.copy_in(namespace)).collect()
     }
 
+    /// The last copy of an account that is queued and has no problem that lasts. Each copy that is done asks this again, so
+    /// the one that was found before is looked at first: it is done last.
+    #[must_use]
+    pub fn unsettled(
+        &self,
+        fleet: &Fleet,
+        account: &AccountKey,
+        before: Option<&SecretKey>,
+        is_queued: impl Fn(&SecretKey) -> bool,
+    ) -> Option<SecretKey> {
+        let is_unsettled = |key: &SecretKey| is_queued(key) && !self.is_in_trouble(key, account);
+        let is_asked_for = |key: &SecretKey| {
+            self.account(account).is_some_and(|it| self.asks_in(it, &key.namespace))
+                && grant::is_among(fleet, &key.namespace, &account.cluster)
+        };
+        let is_there = |key: &SecretKey| self.copy(key).is_some() || is_asked_for(key);
+        let before = before.filter(|key| is_unsettled(key) && is_there(key)).cloned();
+        before.or_else(|| self.keys_of(fleet, account).into_iter().rfind(is_unsettled))
+    }
+
     /// The keys, existing or wanted, of the copies for accounts of a cluster in a namespace; and possibly some of
     /// another cluster whose name begins with this one's.
     #[must_use]

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::{ManagerName, Namespace, ProfileKey};
-use hub_core::access::{self, AccessIndex, AccessSource, AnchorChange, Offer, Overlap, Withheld};
+use hub_core::access::{
+    self, AccessIndex, AccessSource, AnchorChange, DirectOffers, Offer, Overlap, Withheld,
+};
+use hub_core::effort;
 use hub_core::finding::Reason;
 use hub_core::fleet::{BoundSource, Fleet, ObservedCluster, Part};
 use hub_core::known::Known;
@@ -322,9 +325,10 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
     let (good, local, eks) =
         ("https://api.example:6443", "https://127.0.0.1:6443", "https://0ab.eks.example");
     let at = |url: &str, pem: &str| json!({ "url": url, "caBundle": data(pem) });
-    let offer = |fleet: &Fleet| {
+    let mut offers = DirectOffers::default();
+    let mut offer = |fleet: &Fleet| {
         let (cluster, endpoints) = access::reported_endpoints(fleet, &of_cluster("c1"))?;
-        match access::offer_direct("direct", &cluster, &endpoints) {
+        match offers.get("direct", &cluster, endpoints) {
             Offer::Publish(entry) => Ok(entry.cluster.unwrap().server),
             other => Err(other),
         }
@@ -342,6 +346,12 @@ fn a_direct_entry_is_the_first_endpoint_that_may_be_published() {
     ] {
         let fleet = fleet_with(&configs);
         assert_eq!(offer(&fleet), expected, "{configs}");
+        _ = effort::take();
+        assert_eq!(
+            (offer(&fleet), effort::take().parses),
+            (expected.clone(), 0),
+            "parsed once: {configs}"
+        );
         let findings = access::endpoint_findings(fleet.cluster(&"c1".into()).unwrap());
         let refused = configs.as_array().unwrap().len() - usize::from(expected.is_ok());
         assert_eq!(findings.len(), refused, "{configs}");

@@ -4,11 +4,12 @@ use hub_core::access::{
     AccessIndex, AccessSource, AnchorReader, Overlap, OverlapEnd, Presented, PublishedServer,
     ServerState, Sighting,
 };
+use hub_core::effort;
 use hub_core::endpoint::ServerAddress;
 use hub_core::finding::Reason;
 use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
-use hub_core::trust::{self, TrustBundle};
+use hub_core::trust;
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -264,6 +265,7 @@ fn the_names_of_a_serving_certificate_are_those_of_the_first_one_in_the_text() {
 #[test]
 fn anchors_that_many_profiles_publish_are_parsed_once() {
     let mut reader = AnchorReader::default();
+    _ = effort::take();
     for number in 0..1000 {
         let pem = if number % 2 == 0 { RSA } else { ECDSA };
         let data = k8s_openapi::ByteString(pem.as_bytes().to_vec());
@@ -274,11 +276,10 @@ fn anchors_that_many_profiles_publish_are_parsed_once() {
         let observed = ObservedProfile::read(&serde_json::from_value(json!({})).unwrap(), &object);
         assert_eq!(reader.published(&observed, NAME), Some(&bundle(&[pem])));
         assert_eq!(reader.published(&observed, "another"), None);
-        let server = PublishedServer::of_profile(&observed, NAME).unwrap();
-        assert_eq!(
-            (server.address.port, server.current),
-            (9092, TrustBundle::from_pem(pem.as_bytes()).unwrap())
-        );
+        if number == 999 {
+            assert_eq!(effort::take().parses, 2);
+            let server = PublishedServer::of_profile(&observed, NAME).unwrap();
+            assert_eq!((server.address.port, server.current), (9092, bundle(&[pem])));
+        }
     }
-    assert_eq!(reader.parsed(), 2);
 }
