@@ -9,11 +9,13 @@ use crate::size::Size;
 /// The whole report as tables in Markdown.
 pub fn text(size: Size, measurements: &[Measurement]) -> String {
     let mut text = format!(
-        "{} clusters in {} namespaces with {} accounts and {} claims each: {} profiles\n\n",
+        "{} clusters in {} namespaces with {} accounts and {} claims each, {} sets, {} consumers: {} profiles\n\n",
         size.clusters,
         size.namespaces,
         size.accounts,
         size.claims,
+        size.sets,
+        size.consumers,
         size.profiles()
     );
     let mut costs = vec![COSTS.map(str::to_owned).to_vec()];
