@@ -228,6 +228,7 @@ impl ObservedProfile {
     /// Whether `status.accessProviders` has an entry of that name, or room for one.
     #[must_use]
     pub fn has_room_for(&self, name: &str) -> bool {
+        // Names may be cut out of the outline, so it can only be counted.
         let outline = self.status.as_ref().map(StatusText::outline).unwrap_or_default();
         if access_providers(outline).len() < MAX_ACCESS_PROVIDERS {
             return true;

@@ -283,8 +283,9 @@ mod tests {
             let claims: Vec<_> =
                 (0..count).map(|number| json!({ "name": format!("empty-{number}") })).collect();
             let (_, state) = cluster(&json!({ "clusterClaims": claims }));
-            let finding = claims_finding(&state.claims, &ClaimAllowList::default());
-            let message = finding.unwrap().message;
+            let finding = claims_finding(&state.claims, &ClaimAllowList::default()).unwrap();
+            assert_eq!(finding.reason, Reason::ClaimSkipped);
+            let message = finding.message;
             assert_eq!(message.matches("empty-").count(), 5, "{message}");
             assert!(message.ends_with(&format!("(the value is empty){more}")), "{message}");
         }
@@ -295,7 +296,9 @@ mod tests {
         let (cluster, state) = cluster(&json!({"clusterClaims": [
             {"name": "a.example.com", "value": "1"}, {"name": "b.example.com", "value": "1"}, {"name": "b.empty"},
         ]}));
-        for (list, shown, is_skipped) in [("", 2, true), ("a.*", 1, false), ("b.*", 1, true)] {
+        for (list, shown, is_skipped) in
+            [("", 2, true), ("a.*", 1, false), ("b.*", 1, true), ("c", 0, false)]
+        {
             let list = list.parse().unwrap();
             let properties = super::status(&cluster, &state, &list).properties;
             let (shows, finding) =

@@ -124,6 +124,19 @@ async fn the_role_for_copies_is_bound_again_as_soon_as_it_exists_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_is_repeated_is_reported_by_the_projector_alone() {
+    for (gates, told) in [(Gates::PROJECTOR, 1), (Gates::CREDENTIALS, 0)] {
+        let stage = Stage::new();
+        let claims = ["1", "2"].map(|value| json!({ "name": "id", "value": value }));
+        let status = json!({ "clusterClaims": claims });
+        Actor::new(&stage.world, "agent").patch_status("managedclusters", "", "a", &status);
+        stage.start(gates);
+        sleep(MINUTE).await;
+        assert_eq!(stage.told("ClaimSkipped"), told);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn cluster_permissions_that_the_hub_does_not_serve_are_reported_only_if_they_are_configured()
 {
     for (kind, told) in [(Permissions::ClusterPermission, 1), (Permissions::Work, 0)] {
