@@ -64,12 +64,8 @@ async fn withdraw(
     let ProfileAction::PatchStatus(version, patch) = plan.action else { return Ok(false) };
     let params = PatchParams { dry_run: args.dry_run, ..PatchParams::default() };
     let requests = Request::new(DynamicObject::url_path(kind, Some(profile.namespace.as_str())));
-    let request = patch_status(
-        &requests,
-        profile.cluster.as_str(),
-        &params,
-        status_request(&version, &patch),
-    );
+    let request =
+        patch_status(&requests, profile.cluster.as_str(), &params, status_request(&version, patch));
     let patching =
         async { client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await };
     let failed = |error| {

@@ -21,10 +21,9 @@ pub enum StatusRequest {
 /// The request for a merge patch `{"status": {...}}` whose fields are values, objects without nested nulls, or null for
 /// fields that exist.
 #[must_use]
-pub fn status_request(version: &Version, patch: &Value) -> StatusRequest {
+pub fn status_request(version: &Version, mut patch: Value) -> StatusRequest {
     let fields = || patch["status"].as_object().into_iter().flatten();
     if !fields().any(|(_, value)| value.as_array().is_some_and(|list| list.iter().any(has_null))) {
-        let mut patch = patch.clone();
         patch["metadata"] =
             json!({ "uid": version.uid, "resourceVersion": version.resource_version });
         return StatusRequest::Merge(patch);
@@ -59,7 +58,7 @@ fn has_null(value: &Value) -> bool {
 mod tests {
     use super::*;
 
-    fn request(patch: &Value) -> StatusRequest {
+    fn request(patch: Value) -> StatusRequest {
         let version = Version { uid: "u1".into(), resource_version: "7".into() };
         status_request(&version, patch)
     }
@@ -72,7 +71,7 @@ mod tests {
         ] {
             let metadata = json!({ "uid": "u1", "resourceVersion": "7" });
             let whole = json!({ "metadata": metadata, "status": status });
-            assert_eq!(request(&json!({ "status": status })), StatusRequest::Merge(whole));
+            assert_eq!(request(json!({ "status": status })), StatusRequest::Merge(whole));
         }
     }
 
@@ -81,7 +80,7 @@ mod tests {
         let entries = json!([{ "name": "theirs", "cluster": { "extensions": [{ "extension": { "a": [null] } }] } }]);
         let status = json!({ "accessProviders": entries, "conditions": null, "version": { "kubernetes": "v1" } });
         assert_eq!(
-            request(&json!({ "status": status })),
+            request(json!({ "status": status })),
             StatusRequest::Json(json!([
                 { "op": "replace", "path": "/metadata/uid", "value": "u1" },
                 { "op": "replace", "path": "/metadata/resourceVersion", "value": "7" },

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use http::HeaderValue;
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use hub_core::action::Action;
 use hub_core::status_request::{StatusRequest, status_request};
 use hub_core::version::{Uid, Version};
@@ -20,6 +20,10 @@ use tracing::info;
 use super::Writer;
 use super::error::{Category, WriteError};
 use crate::written::Left;
+
+/// Of a patched object, the metadata are all that is read; a server without this representation returns the object.
+const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 /// The object of a write.
 #[derive(Debug, Clone)]
@@ -117,8 +121,8 @@ impl Target {
         }
     }
 
-    /// Sends a write. Returns what it has left, and the response. A delete by uid that finds no object with this uid has
-    /// left none.
+    /// Sends a write. Returns what it has left, and the response: of a patched object, only the metadata. A delete by uid
+    /// that finds no object with this uid has left none.
     ///
     /// # Errors
     ///
@@ -152,11 +156,11 @@ impl Target {
             }
             Action::Patch(version, patch) => {
                 let patch = Patch::Merge(under(version, json!(patch)));
-                (requests.patch(name, &patching, &patch), "updated")
+                (requests.patch(name, &patching, &patch).map(metadata_only), "updated")
             }
             Action::PatchStatus(version, patch) => {
-                let patch = status_request(version, &json!(patch));
-                (patch_status(requests, name, &patching, patch), "")
+                let patch = status_request(version, json!(patch));
+                (patch_status(requests, name, &patching, patch).map(metadata_only), "")
             }
             Action::Delete(version) => {
                 let version = (&version.uid, Some(&*version.resource_version));
@@ -230,6 +234,11 @@ pub fn patch_status(
     Ok(request)
 }
 
+fn metadata_only(mut request: http::Request<Vec<u8>>) -> http::Request<Vec<u8>> {
+    request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA));
+    request
+}
+
 /// A merge patch that applies only to this version of the object.
 fn under(version: &Version, mut patch: Value) -> Value {
     patch["metadata"]["uid"] = json!(version.uid);
@@ -279,7 +288,9 @@ mod tests {
     /// A client whose requests all get this response.
     fn responding(code: u16, response: &Value) -> (Client, Writer) {
         let response = response.to_string();
-        let service = tower::service_fn(move |_: http::Request<Body>| {
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+            assert_eq!(accept == Some(METADATA), request.method() == "PATCH");
             let response = Body::from(response.clone().into_bytes());
             let response = http::Response::builder().status(code).body(response).unwrap();
             std::future::ready(Ok::<_, Infallible>(response))

@@ -44,8 +44,9 @@ impl Failure {
     }
 
     /// The object already exists.
-    pub(crate) fn already_exists(resource: &str, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{resource} {name:?} already exists"))
+    pub(crate) fn already_exists(resource: &str, name: &str, is_terminating: bool) -> Self {
+        let why = if is_terminating { "object is being deleted: " } else { "" };
+        Self::new(409, "AlreadyExists", format!("{why}{resource} {name:?} already exists"))
             .about(resource, name)
     }
 

@@ -60,8 +60,8 @@ impl Server {
             object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name.as_str().into();
         }
         let key = super::Key { name: name.clone(), ..target.key() };
-        if self.objects.contains_key(&key) {
-            return Err(Failure::already_exists(&resource, &name));
+        if let Some(existing) = self.objects.get(&key) {
+            return Err(Failure::already_exists(&resource, &name, is_terminating(existing)));
         }
         object["metadata"]["uid"] = self.next_uid().into();
         object["metadata"]["creationTimestamp"] = self.timestamp().into();

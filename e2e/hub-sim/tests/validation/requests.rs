@@ -235,10 +235,12 @@ impl Sequence {
         if rng.u8(..40) == 0 {
             request = Request::new("DELETE", &format!("/api/v1/namespaces/{}", places[1]));
         }
-        if request.method == "GET" && rng.bool() {
+        // As the controllers request it of what they patch.
+        let is_ours = request.method == "PATCH" && agent == AGENTS[2];
+        if is_ours || (request.method == "GET" && rng.bool()) {
             "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
                 .clone_into(&mut request.accept);
-            if request.path == key {
+            if request.path.starts_with(&key) {
                 "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
                     .clone_into(&mut request.accept);
             }
