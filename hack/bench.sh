@@ -36,6 +36,6 @@ if [ "${1-}" = --debug ]; then
   exec "$target/debug/hub-bench" "$@"
 fi
 cargo build --locked --quiet --release --package hub-bench
-# The controllers as they are released: the allocator of another C library takes twice the memory after a cold start.
+# The controllers as they are released.
 case " $* " in *" --run"* | *" --program"*) ;; *) set -- --program "$(hack/program.sh hub-addons)" "$@" ;; esac
 exec "$target/release/hub-bench" "$@"

@@ -24,14 +24,10 @@ esac
 
 machine() { case $1 in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) die "no programs are built for $1" ;; esac; }
 
-# compiler ARCH: ring's C code needs no C library, and Rust has its own musl, so any compiler for that architecture
-# works.
+# compiler ARCH: Rust has its own musl, and the C code of ring and mimalloc needs only the headers of a C library, so any
+# compiler for that architecture works.
 compiler() {
   if [ "$1" = "$host" ]; then echo "${CC:-cc}"; else echo "$(machine "$1")-linux-gnu-gcc"; fi
-}
-
-package_of() {
-  if [ "$1" = "$host" ]; then echo gcc; else echo "gcc-$(machine "$1" | tr _ -)-linux-gnu"; fi
 }
 
 arch=$host profile='' program=''
@@ -53,14 +49,16 @@ done
 esac
 triple=$(machine "$arch")-unknown-linux-musl
 compiler=$(compiler "$arch")
+packages=("gcc-$(machine "$arch" | tr _ -)-linux-gnu" "libc6-dev-$arch-cross")
+[ "$arch" != "$host" ] || packages=(gcc libc6-dev)
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
 target=${CARGO_TARGET_DIR:-$root/target}
 mkdir -p "$target"
 target=$(cd "$target" && pwd)
-command -v "$compiler" >/dev/null || hack/have.sh "$compiler" "$(package_of "$arch")" ||
-  die "the C compiler for $arch, $compiler, is not installed. On Debian: apt-get install $(package_of "$arch")"
+command -v "$compiler" >/dev/null || hack/have.sh "$compiler" "${packages[@]}" ||
+  die "the C compiler for $arch, $compiler, is not installed. On Debian: apt-get install ${packages[*]}"
 if [ ! -d "$(rustc --print target-libdir --target "$triple")" ]; then
   command -v rustup >/dev/null || die "the Rust target $triple is not installed, and neither is rustup"
   rustup target add "$triple" >&2
@@ -75,7 +73,10 @@ if [ ! -x "$lld/ld.lld" ]; then
 fi
 
 underscored=${triple//-/_} separator=$'\x1f'
-variables=("CC_$underscored=$compiler")
+# glibc's headers name functions that musl lacks for a newer standard of C, and in checks that some compilers default to.
+variables=("CC_$underscored=$compiler" "CFLAGS_$underscored=-std=gnu11 -U_FORTIFY_SOURCE")
+# mimalloc contains when it was compiled.
+variables+=(SOURCE_DATE_EPOCH=0)
 # The compiler for another architecture also links.
 [ "$arch" = "$host" ] || variables+=("CARGO_TARGET_${underscored^^}_LINKER=$compiler")
 # If several prefixes match, the last one applies.
