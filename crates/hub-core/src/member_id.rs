@@ -17,6 +17,7 @@
 //! not recorded anywhere else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use hub_api::labels;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
@@ -27,6 +28,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::finding::{Finding, Reason, first_of};
 use crate::fleet::ObservedCluster;
 use crate::nested;
+
+// JSON pointers to our labels in the fields of a manager.
+static CLUSTER_NAME_FIELD: LazyLock<String> = LazyLock::new(|| pointer(labels::CLUSTER_NAME));
+static MEMBER_ID_FIELD: LazyLock<String> = LazyLock::new(|| pointer(labels::MEMBER_ID));
+
+fn pointer(key: &str) -> String {
+    // "~1" is a slash in a JSON pointer.
+    format!("/f:metadata/f:labels/f:{}", key.replace('/', "~1"))
+}
 
 /// The field manager of writes to profiles, by which the API server records who set which label. It must not change,
 /// since `metadata.managedFields` of existing profiles contains it.
@@ -100,14 +110,10 @@ impl MemberIdRecord {
                         .is_some_and(|fields| fields.0.pointer(pointer).is_some())
             })
         };
-        // "~1" is a slash in a JSON pointer.
-        let label = |key: &str| format!("/f:metadata/f:labels/f:{}", key.replace('/', "~1"));
-        let member_id = label(labels::MEMBER_ID);
         Self {
-            is_foreign: (sets(true, &label(labels::CLUSTER_NAME))
-                || sets(true, "/f:spec/f:clusterManager"))
-                && sets(false, &member_id)
-                && !sets(true, &member_id),
+            is_foreign: (sets(true, &CLUSTER_NAME_FIELD) || sets(true, "/f:spec/f:clusterManager"))
+                && sets(false, &MEMBER_ID_FIELD)
+                && !sets(true, &MEMBER_ID_FIELD),
             since: metadata.creation_timestamp.as_ref().map(|time| time.0),
         }
     }

@@ -1,6 +1,7 @@
 //! The status of a profile in little memory.
 
 use std::hash::{Hash, Hasher};
+use std::iter;
 
 use hub_api::text::Text;
 
@@ -69,11 +70,15 @@ impl StatusText {
 
 /// Splits a JSON text at its unescaped quotation marks.
 fn split_at_quotes(text: &str) -> impl Iterator<Item = &str> {
-    let mut escaped = false;
-    text.split(move |character| {
-        let is_quote = character == '"' && !escaped;
-        escaped = character == '\\' && !escaped;
-        is_quote
+    let mut rest = Some(text);
+    iter::from_fn(move || {
+        let text = rest?;
+        let is_escaped = |at: &usize| {
+            text[..*at].bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1
+        };
+        let end = text.match_indices('"').map(|(at, _)| at).find(|at| !is_escaped(at));
+        rest = end.map(|end| &text[end + 1..]);
+        Some(&text[..end.unwrap_or(text.len())])
     })
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Serialize, Serializer};
+use uuid::Uuid;
 
 /// The preconditions of a write: this object, unchanged since it was read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -18,39 +19,26 @@ pub struct Uid(Form);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Form {
-    Uuid([u8; 16]),
+    Uuid(Uuid),
     Other(Box<str>),
 }
 
-/// The lengths of the parts of a UUID in bytes.
-const PARTS: [usize; 5] = [4, 2, 2, 2, 6];
-
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        let digits: String = text.split('-').collect();
-        if let Ok(number) = u128::from_str_radix(&digits, 16) {
-            let uuid = Self(Form::Uuid(number.to_be_bytes()));
-            let written = uuid.to_string();
-            if written == text {
-                return uuid;
-            }
-        }
-        Self(Form::Other(text.into()))
+        // Another notation of a UUID is kept as it is.
+        let written =
+            |uuid: &Uuid| *uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == *text;
+        let uuid = Uuid::try_parse(text).ok().filter(written);
+        Self(uuid.map_or_else(|| Form::Other(text.into()), Form::Uuid))
     }
 }
 
 impl fmt::Display for Uid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut bytes = match &self.0 {
-            Form::Uuid(bytes) => &bytes[..],
-            Form::Other(text) => return f.write_str(text),
-        };
-        for (number, length) in PARTS.into_iter().enumerate() {
-            f.write_str(if number == 0 { "" } else { "-" })?;
-            bytes.iter().take(length).try_for_each(|byte| write!(f, "{byte:02x}"))?;
-            bytes = &bytes[length..];
+        match &self.0 {
+            Form::Uuid(uuid) => uuid.fmt(f),
+            Form::Other(text) => f.write_str(text),
         }
-        Ok(())
     }
 }
 

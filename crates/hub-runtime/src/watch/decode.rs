@@ -105,12 +105,13 @@ fn without(value: Option<Range<usize>>, text: &[u8]) -> Cow<'_, [u8]> {
 fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Entry {
+    struct Entry<'a> {
         manager: Option<String>,
         time: Option<Time>,
-        fields_v1: Option<BTreeMap<String, Box<RawValue>>>,
+        #[serde(borrow)]
+        fields_v1: Option<BTreeMap<String, &'a RawValue>>,
     }
-    let entry = |entry: Entry| {
+    let entry = |entry: Entry<'_>| {
         let mut fields = Map::new();
         for (field, value) in entry.fields_v1.unwrap_or_default() {
             if field != "f:status" {
@@ -125,7 +126,7 @@ fn entries(text: &[u8]) -> Option<Vec<ManagedFieldsEntry>> {
             ..Default::default()
         })
     };
-    serde_json::from_slice::<Vec<Entry>>(text).ok()?.into_iter().map(entry).collect()
+    serde_json::from_slice::<Vec<Entry<'_>>>(text).ok()?.into_iter().map(entry).collect()
 }
 
 /// The key of an object.
