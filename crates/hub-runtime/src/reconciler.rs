@@ -154,7 +154,7 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             return delayed.outcome;
         }
         let (left, object) = match target
-            .write(&work.host().client, &work.host().writer, &action)
+            .write(&work.host().client, &work.host().writer, &action, O::HAS_STATUS)
             .await
         {
             Ok(response) => response,

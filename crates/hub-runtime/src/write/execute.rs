@@ -21,7 +21,8 @@ use super::Writer;
 use super::error::{Category, WriteError};
 use crate::written::Left;
 
-/// Of a patched object, the metadata are all that is read; a server without this representation returns the object.
+/// Asks for the metadata alone, if nothing is planned from the response. A server without this representation returns the
+/// object.
 const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
@@ -121,8 +122,9 @@ impl Target {
         }
     }
 
-    /// Sends a write. Returns what it has left, and the response: of a patched object, only the metadata. A delete by uid
-    /// that finds no object with this uid has left none.
+    /// Sends a write. Returns what it has left, and the response: whole after a delete, and after a create if
+    /// `returns_created`; otherwise only the metadata of the object. A delete by uid that finds no object with this uid has
+    /// left none.
     ///
     /// # Errors
     ///
@@ -132,6 +134,7 @@ impl Target {
         client: &Client,
         writer: &Writer,
         write: &Action<C, P>,
+        returns_created: bool,
     ) -> Result<(Left, String), WriteError> {
         let verb = write.verb().unwrap_or_default();
         let invalid = |error: serde_json::Error| {
@@ -152,7 +155,9 @@ impl Target {
             Action::Nothing => return Ok((gone(), String::new())),
             Action::Create(object) => {
                 let params = PostParams { field_manager, ..PostParams::default() };
-                (requests.create(&params, serde_json::to_vec(object).map_err(invalid)?), "created")
+                let body = serde_json::to_vec(object).map_err(invalid)?;
+                let create = requests.create(&params, body);
+                (if returns_created { create } else { create.map(metadata_only) }, "created")
             }
             Action::Patch(version, patch) => {
                 let patch = Patch::Merge(under(version, json!(patch)));
@@ -290,7 +295,8 @@ mod tests {
         let response = response.to_string();
         let service = tower::service_fn(move |request: http::Request<Body>| {
             let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
-            assert_eq!(accept == Some(METADATA), request.method() == "PATCH");
+            let is_partial = matches!(request.method().as_str(), "POST" | "PATCH") && code != 201;
+            assert_eq!(accept == Some(METADATA), is_partial);
             let response = Body::from(response.clone().into_bytes());
             let response = http::Response::builder().status(code).body(response).unwrap();
             std::future::ready(Ok::<_, Infallible>(response))
@@ -327,7 +333,7 @@ mod tests {
     async fn a_write_has_left_what_its_response_shows() {
         let mut held = object();
         held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        let (held, object) = ((200, held), (200, object()));
+        let (held, object, created) = ((200, held), (200, object()), (201, object()));
         let status = (200, json!({ "kind": "Status", "status": "Success" }));
         let (missing, other) = (failure(404, "NotFound"), failure(409, "Conflict"));
         let (there, broken) = (failure(409, "AlreadyExists"), failure(500, "InternalError"));
@@ -339,7 +345,7 @@ mod tests {
         let delete = Action::Delete(version());
         let by_uid = Action::DeleteByUid("u1".into());
         for (write, (code, response), left) in [
-            (&create, &object, exists()),
+            (&create, &created, exists()),
             (&create, &there, Err(Category::AlreadyExists)),
             (&create, &broken, Err(Category::Internal)),
             (&patch, &object, exists()),
@@ -359,7 +365,7 @@ mod tests {
             (&by_uid, &broken, Err(Category::Internal)),
         ] {
             let (client, writer) = responding(*code, response);
-            let written = target().write(&client, &writer, write).await;
+            let written = target().write(&client, &writer, write, *code == 201).await;
             let found = written.map(|(left, _)| left).map_err(|error| error.category);
             assert_eq!(found, left, "{write:?}: {response}");
         }
