@@ -193,10 +193,8 @@ async fn an_object_that_cannot_be_decoded_is_reported_until_it_can_be() {
     assert_eq!(findings(Some(declared()[0]["spec"].clone())), (true, vec![]));
     assert_eq!(findings(None), (false, vec![Reason::Unreadable]));
     store.change_objects(|consumers| consumers.remove(&name));
-    assert!(matches!(
-        store.plan_status(&name, false),
-        Planned::Write(_, Some(findings)) if findings.is_empty()
-    ));
+    let planned = store.plan_status(&name, false);
+    assert!(matches!(planned, Planned::Write(_, Some(findings)) if findings.is_empty()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,25 +261,24 @@ fn object_with(annotations: &[(&str, &str)]) -> ObservedObject {
 }
 
 #[tokio::test]
-async fn annotations_that_no_plan_reads_are_not_kept() {
+async fn only_what_plans_read_of_another_owners_object_is_kept_and_only_for_a_declared_account() {
     let store = store();
     list(&store);
-    let object = AccessKind::Account.of(&key("app"));
-    store.set(&object, Some(object_with(&[(SYNC_TO_NAMESPACES, "team"), ("of-an-agent", "long")])));
-    let found = store.state.lock().objects.get(&object).cloned().unwrap();
-    assert_eq!(found.object, object_with(&[(SYNC_TO_NAMESPACES, "team")]));
-}
-
-#[tokio::test]
-async fn the_content_of_an_object_of_another_owner_is_kept_for_a_declared_account_only() {
-    let store = store();
-    list(&store);
-    let annotated = object_with(&[(SYNC_TO_NAMESPACES, "team")]);
+    let read = (SYNC_TO_NAMESPACES, "team");
     for (account, is_kept) in [("app", true), ("undeclared", false)] {
         let object = AccessKind::Account.of(&key(account));
-        store.set(&object, Some(annotated.clone()));
+        store.set(&object, Some(object_with(&[read, ("of-an-agent", "long")])));
         let found = store.state.lock().objects.get(&object).cloned().unwrap();
-        assert_eq!(found.object == annotated, is_kept, "{account}");
+        assert_eq!(found.object == object_with(&[read]), is_kept, "{account}");
+    }
+}
+
+/// The status that is planned for an object when it is computed again.
+fn status(store: &Store, name: &AccessName) -> Option<Value> {
+    store.state.lock().computed.clear();
+    match store.plan_status(name, false) {
+        Planned::Write(Action::PatchStatus(_, patch), _) => Some(patch["status"].clone()),
+        _ => None,
     }
 }
 
@@ -334,9 +331,8 @@ async fn the_permissions_of_an_account_are_watched_while_it_is_declared_or_has_a
     };
     let app = AccessKind::Account.of(&key("app"));
     store.set(&app, Some(ObservedObject::read(&metadata("one"), None)));
-    store.change_objects(|consumers| {
-        consumers.remove(&AccessName { namespace: "team".into(), name: "app".to_owned() })
-    });
+    let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    store.change_objects(|consumers| consumers.remove(&name));
     assert!(ends("app"), "what exists is another owner's");
     let permissions = watch(PERMISSION, "app");
     assert!(!store.end(&permissions), "the first list may show what is left");
@@ -475,15 +471,7 @@ async fn secrets_that_are_no_longer_asked_for_after_a_restart_are_looked_for_unt
     let store = none();
     assert!(apply(&store, (2, Some(1)), None));
     list(&store);
-    let seen = || {
-        store.state.lock().computed.clear();
-        match store.plan_status(&name, false) {
-            Planned::Write(Action::PatchStatus(_, patch), _) => {
-                patch["status"]["observedGeneration"].as_i64()
-            }
-            _ => None,
-        }
-    };
+    let seen = || status(&store, &name)?["observedGeneration"].as_i64();
     assert_eq!(seen(), Some(1));
     store.listed(&secrets);
     store.set(&secret(), Some(object(&store.settings(), "one", "5")));
@@ -532,14 +520,7 @@ async fn what_an_object_of_another_owner_kept_from_existing_is_queued_when_it_is
 async fn an_object_for_argo_cd_is_not_ready_where_secrets_or_profiles_cannot_be_read() {
     let (store, name) = for_argo_cd();
     list(&store);
-    let condition = || {
-        store.state.lock().computed.clear();
-        let Planned::Write(Action::PatchStatus(_, patch), _) = store.plan_status(&name, false)
-        else {
-            return None;
-        };
-        Some(patch["status"]["conditions"][1].clone())
-    };
+    let condition = || Some(status(&store, &name)?["conditions"][1].clone());
     let ready = || Some(condition()?["reason"].as_str()?.to_owned());
     let sink = |name| WatchSink { store: Arc::clone(&store), name };
     let mut profiles = sink(WatchName::Profiles("team".into(), store.settings().provider.clone()));
@@ -672,13 +653,7 @@ async fn decisions_that_were_listed_stay_known_through_a_refusal() {
 async fn an_object_is_not_ready_where_its_permissions_are_not_served_and_unknown_in_an_outage() {
     let store = store();
     let name = AccessName { namespace: "team".into(), name: "app".to_owned() };
-    let status = || {
-        store.state.lock().computed.clear();
-        match store.plan_status(&name, false) {
-            Planned::Write(Action::PatchStatus(_, patch), _) => Some(patch["status"].clone()),
-            _ => None,
-        }
-    };
+    let status = || status(&store, &name);
     let reason = |status: &Value| status["conditions"][1]["reason"].as_str().unwrap().to_owned();
     store.listed(&watch(AccessKind::Account, "app"));
     assert_eq!(status(), None, "permissions are not listed yet");
@@ -688,10 +663,8 @@ async fn an_object_is_not_ready_where_its_permissions_are_not_served_and_unknown
         let status = status().unwrap();
         assert_eq!(reason(&status), "Unavailable");
         let message = status["conditions"][1]["message"].as_str().unwrap();
-        assert!(
-            message.contains("clusterpermissions.rbac.open-cluster-management.io"),
-            "{message}"
-        );
+        let crd = "clusterpermissions.rbac.open-cluster-management.io";
+        assert!(message.contains(crd), "{message}");
         store.unread(&permissions);
     }
     store.listed(&permissions);
