@@ -346,8 +346,8 @@ impl Store {
     /// Records a Secret with the label of copies from an event or a list.
     pub(crate) fn apply_copy(&self, key: SecretKey, observed: ObservedCopy) {
         self.change(|fleet, state| {
-            self.copies.written.shown(&key, &observed.version);
-            if state.index.apply_copy(&key, observed) {
+            let is_news = self.copies.written.shown(&key, &observed.version);
+            if state.index.apply_copy(&key, observed) && is_news {
                 self.queue_copies(fleet, state, [key]);
             }
         });

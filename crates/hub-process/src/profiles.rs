@@ -222,13 +222,13 @@ impl Profiles {
     fn show(&self, key: &ProfileKey, observed: ObservedProfile) {
         let member_id = observed.member_id().map(str::to_owned);
         let mut cache = self.cache();
-        let is_news = cache.get(key).map(|known| &known.observed) != Some(&observed);
-        self.queue.written.shown(key, &observed.version);
-        if is_news {
+        let is_change = cache.get(key).map(|known| &known.observed) != Some(&observed);
+        let is_news = self.queue.written.shown(key, &observed.version);
+        if is_change {
             cache.put(key, observed);
         }
         drop(cache);
-        if is_news {
+        if is_change && is_news {
             self.changed(key);
         }
         self.carries(key, member_id.as_deref());

@@ -121,6 +121,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         let due = Instant::now() + delay;
         if state.running.contains_key(&key) {
             state.add(key, priority);
+            self.again.notify_waiters();
         } else if !state.ready.places.contains_key(&key) {
             let before = state.due.get(&key).copied();
             let at = before.and_then(|(at, _)| at);
@@ -181,6 +182,14 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     pub fn request(&self, key: &K) {
         if let Some(Running { busy, .. }) = self.state.lock().running.get_mut(key) {
             busy.since = Instant::now();
+        }
+    }
+
+    /// The worker that holds a key plans it again now, which covers what has queued it since: it keeps the most urgent
+    /// priority, and is not queued again for that.
+    pub fn replan(&self, key: &K) {
+        if let Some(Running { busy, again }) = self.state.lock().running.get_mut(key) {
+            busy.priority = again.take().map_or(busy.priority, |again| again.min(busy.priority));
         }
     }
 
@@ -379,6 +388,11 @@ mod tests {
         assert_eq!(queue.depth(), 1, "no second worker gets it");
         queue.finish(key, Outcome::Done);
         assert_eq!(queue.next().await, Some("a"));
+        queue.add("a", Priority::End);
+        queue.replan(&"a");
+        assert_eq!(queue.priority(&"a"), Some(Priority::End));
+        queue.finish("a", Outcome::Done);
+        assert_eq!(queue.depth(), 0, "the worker has planned it again");
     }
 
     #[tokio::test(start_paused = true)]

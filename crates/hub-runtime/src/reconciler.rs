@@ -4,7 +4,7 @@
 //! ```text
 //!            cache ──► plan ──► write ──► response ──► held until the watch shows it ──► plan
 //!                       ▲         │          └── of a create whose object has a status, of a delete that a finalizer
-//!                       │         │              holds: plan from it at once
+//!                       │         │              holds: plan at once, from it or a cache as new
 //!            read ──────┘         └── the object has changed, or exists: read it once
 //!              └── also if the watch is late
 //! ```
@@ -43,7 +43,7 @@ pub trait Objects: Send + Sync + 'static {
     const WORKERS: usize;
     /// Whether the process may get an object. Otherwise it lists the objects of that name.
     const CAN_GET: bool = false;
-    /// Whether an object has a status, which is planned at once from the response to its create.
+    /// Whether an object has a status, which is planned at once after its create.
     const HAS_STATUS: bool = false;
 
     fn work(&self) -> &Arc<Work<Self::Key>>;
@@ -153,6 +153,9 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
             }
             return delayed.outcome;
         }
+        if shown.is_some() {
+            work.written.planned(key);
+        }
         let (left, object) = match target
             .write(&work.host().client, &work.host().writer, &action, O::HAS_STATUS)
             .await
@@ -179,6 +182,8 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         }
         objects.wrote(key, &plan, verb, &left);
         work.written.set(key, left);
+        let known = objects.known(key);
+        let unseen = work.written.unseen(key, known.as_ref());
         is_free = false;
         // A delete that has no effect is not repeated at once.
         if is_held && (is_unchanged || was_held) {
@@ -188,11 +193,15 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         // At once, so that a process that ends before the watch shows the object does not leave it without a status, and
         // that a copy which a finalizer holds is emptied.
         if is_held || (verb == "create" && O::HAS_STATUS) {
-            shown = Some(Read { object: Some(object) });
+            // Without an object, the cache may have shown its end already.
+            if known.is_some() {
+                work.replan(key);
+            }
+            // From the response, unless the cache is as new.
+            shown = unseen.map(|_| Read { object: Some(object) });
             continue;
         }
         // The watch queues the key as soon as it shows the write.
-        let unseen = work.written.unseen(key, objects.known(key).as_ref());
         return Outcome::RetryAfter(unseen.map_or(Duration::ZERO, |(_, wait)| wait));
     }
 }

@@ -44,6 +44,13 @@ impl Left {
         }
     }
 
+    fn version(&self) -> Option<&Version> {
+        match self {
+            Self::Exists(version) | Self::Read(version) => Some(version),
+            Self::Gone(_) => None,
+        }
+    }
+
     /// Whether a cache that contains this version, or no object, is as new as the write.
     fn is_reached(&self, known: Option<&Version>) -> bool {
         match (self, known) {
@@ -67,6 +74,8 @@ struct Unseen {
     since: Instant,
     /// When a response first showed this object.
     met: Instant,
+    /// Whether a write that is planned from this version may be in flight.
+    is_planned: bool,
 }
 
 impl<K> Default for Written<K> {
@@ -81,19 +90,21 @@ impl<K: Clone + Ord> Written<K> {
         let (mut written, since) = (self.0.lock(), Instant::now());
         let before = written.get(key).filter(|before| before.left.uid() == left.uid());
         let met = before.map_or(since, |before| before.met);
-        written.insert(key.clone(), Unseen { left, since, met });
+        written.insert(key.clone(), Unseen { left, since, met, is_planned: false });
     }
 
     /// What the last write has left if the cache, which contains this version or no object, has not reached it, and how
     /// long to wait for it: zero if the watch is late.
     pub fn unseen(&self, key: &K, known: Option<&Version>) -> Option<(Left, Duration)> {
         let mut written = self.0.lock();
-        let Unseen { left, since, .. } = written.get(key)?;
-        if left.is_reached(known) {
+        let unseen = written.get_mut(key)?;
+        if unseen.left.is_reached(known) {
             written.remove(key);
             return None;
         }
-        Some((left.clone(), LONGEST_LAG.saturating_sub(since.elapsed())))
+        // A write that was planned from it has ended.
+        unseen.is_planned = false;
+        Some((unseen.left.clone(), LONGEST_LAG.saturating_sub(unseen.since.elapsed())))
     }
 
     /// Whether no watch shows the object of a key: it is known for longer than a watch may be late.
@@ -108,12 +119,25 @@ impl<K: Clone + Ord> Written<K> {
         known.clamp(LONGEST_LAG, LONGEST_PAUSE)
     }
 
-    /// The watch shows this version.
-    pub fn shown(&self, key: &K, version: &Version) {
-        let mut written = self.0.lock();
-        if written.get(key).is_some_and(|unseen| unseen.left.is_reached(Some(version))) {
-            written.remove(key);
+    /// A write has been planned from what the last response has shown.
+    pub fn planned(&self, key: &K) {
+        if let Some(unseen) = self.0.lock().get_mut(key) {
+            unseen.is_planned = true;
         }
+    }
+
+    /// The watch shows this version. Returns whether that is news. It is not soon after a response has shown a later version,
+    /// nor if a write is planned from this one: the key is planned again when the watch shows that write, or when it fails.
+    pub fn shown(&self, key: &K, version: &Version) -> bool {
+        let mut written = self.0.lock();
+        let Some(unseen) = written.get(key) else { return true };
+        if !unseen.left.is_reached(Some(version)) {
+            // The watch is late, or the history another one.
+            return unseen.since.elapsed() >= LONGEST_LAG;
+        }
+        let is_planned = unseen.is_planned && unseen.left.version() == Some(version);
+        written.remove(key);
+        !is_planned
     }
 
     /// The watch shows the end of the object with this uid.
@@ -165,12 +189,30 @@ mod tests {
             let unseen = written.unseen(&"a", known.as_ref());
             let expected = (!is_reached).then_some((left.clone(), LONGEST_LAG));
             assert_eq!(unseen, expected, "{left:?} {known:?}");
-            assert_eq!(
-                written.0.lock().len(),
-                usize::from(!is_reached),
-                "nothing is kept of what is reached"
-            );
+            let kept = written.0.lock().len();
+            assert_eq!(kept, usize::from(!is_reached), "nothing is kept of what is reached");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_older_than_a_response_or_from_which_a_write_is_planned_is_no_news() {
+        let (written, left) = (Written::default(), || Left::Exists(version("one", "5")));
+        for (shown, is_planned, is_news) in
+            [("4", false, false), ("5", false, true), ("5", true, false), ("6", true, true)]
+        {
+            written.set(&"a", left());
+            if is_planned {
+                written.planned(&"a");
+            }
+            assert_eq!(written.shown(&"a", &version("one", shown)), is_news, "{shown}");
+        }
+        written.set(&"a", left());
+        written.planned(&"a");
+        assert!(written.unseen(&"a", None).is_some());
+        assert!(written.shown(&"a", &version("one", "5")), "that write has failed");
+        written.set(&"a", left());
+        tokio::time::advance(LONGEST_LAG).await;
+        assert!(written.shown(&"a", &version("one", "4")), "the history may be another");
     }
 
     #[tokio::test(start_paused = true)]

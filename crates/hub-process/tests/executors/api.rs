@@ -34,8 +34,8 @@ struct State {
     held_up: BTreeSet<String>,
     refusal: Option<Box<Refusal>>,
     delay: Option<Box<Delay>>,
-    /// The method whose responses are late, and by how much.
-    late_responses: Option<(String, Duration)>,
+    /// By method, how late its responses are; by `WATCH`, each event.
+    late_responses: BTreeMap<String, Duration>,
     requests: Vec<String>,
     /// `METHOD FIELD_MANAGER` of the requests that name a field manager.
     field_managers: BTreeSet<String>,
@@ -81,9 +81,10 @@ impl Api {
         self.0.lock().unwrap().delay = Some(Box::new(delay));
     }
 
-    /// Delays the responses to requests of a method after they have taken effect.
+    /// Delays the responses to requests of a method after they have taken effect; as `WATCH`, each event of watches that
+    /// begin later.
     pub fn respond_late(&self, method: &str, by: Duration) {
-        self.0.lock().unwrap().late_responses = Some((method.to_owned(), by));
+        self.0.lock().unwrap().late_responses.insert(method.to_owned(), by);
     }
 
     /// Refuses requests for which this returns a response.
@@ -150,18 +151,24 @@ impl Api {
         if watch {
             let (sender, events) = unbounded();
             state.watches.push((path, sender));
-            let lines =
-                events.map(|event: Value| Ok(Frame::data(Bytes::from(format!("{event}\n")))));
+            let late = state.late("WATCH");
+            let lines = events.then(move |event: Value| async move {
+                tokio::time::sleep(late).await;
+                Ok(Frame::data(Bytes::from(format!("{event}\n"))))
+            });
             return (Response::new(StreamBody::new(lines.boxed())), Duration::ZERO);
         }
         let sent = serde_json::from_slice(body).unwrap_or(Value::Null);
         let (code, value) = state.respond(method, &path, sent);
-        let late = state.late_responses.as_ref().filter(|(late, _)| method == late.as_str());
-        (reply(code, &value), late.map(|(_, by)| *by).unwrap_or_default())
+        (reply(code, &value), state.late(method.as_str()))
     }
 }
 
 impl State {
+    fn late(&self, method: &str) -> Duration {
+        self.late_responses.get(method).copied().unwrap_or_default()
+    }
+
     fn respond(&mut self, method: &Method, path: &str, sent: Value) -> (u16, Value) {
         let of_status = path.ends_with("/status");
         let path = path.trim_end_matches("/status");

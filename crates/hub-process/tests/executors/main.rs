@@ -52,6 +52,8 @@ struct Wish {
     undecided: bool,
     /// Whether the owner panics.
     panics: bool,
+    /// How often a profile was planned.
+    plans: usize,
 }
 
 type Wishes = Arc<Mutex<Wish>>;
@@ -110,7 +112,8 @@ impl Owner for Recorder {
             propagated: LabelAllowList::default(),
             display_name: key.cluster.to_string(),
         };
-        let wish = self.wishes.lock().unwrap();
+        let mut wish = self.wishes.lock().unwrap();
+        wish.plans += 1;
         if wish.panics {
             drop(wish);
             panic!("on purpose");

@@ -122,6 +122,11 @@ impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
         self.queue.held_from(from, is_wanted)
     }
 
+    /// The worker that holds a key plans it again now, which covers what has queued it since.
+    pub fn replan(&self, key: &K) {
+        self.queue.replan(key);
+    }
+
     /// Waits until a key that a worker holds is queued again.
     pub async fn queued_again(&self, key: &K) {
         self.queue.queued_again(key).await;
