@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_api::text::Text;
@@ -19,6 +20,7 @@ use hub_core::credential::report::Recipients;
 use hub_core::credential::source::TokenSource;
 use hub_core::finding::Subject;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::priority::Priority;
 use hub_core::rights::{EVERYWHERE, cleared_namespaces};
 use hub_core::version::Uid;
 use hub_process::fleet_cache::FleetCache;
@@ -45,6 +47,9 @@ pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
 
 /// How many keys are queued before other tasks run: some milliseconds of work.
 const AT_ONCE: usize = 256;
+
+/// How long after a change of a copy its account is reported on, so that many changes lead to one report.
+const REPORT_DELAY: Duration = Duration::from_millis(100);
 
 /// The syncer's state and its queues: its watches fill it, and its writes are planned from it.
 pub(crate) struct Store {
@@ -224,7 +229,7 @@ impl Store {
     pub(crate) fn planned(&self, state: &mut State, key: &SecretKey, plan: &CopyPlan) {
         for change in state.index.set_planned(key, &plan.states) {
             self.metrics.count(change.state, if change.begins { 1 } else { -1 });
-            self.accounts.add(change.account);
+            self.accounts.add_within(change.account, Priority::Update, REPORT_DELAY);
         }
         self.metrics.set_next_expiry(state.index.tally.next_expiry());
     }

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use hub_api::labels;
 use hub_api::names::ManagerName;
 use hub_core::fleet::BoundSource;
@@ -226,7 +228,8 @@ async fn work(shared: &Shared, controllers: &[Arc<dyn Controller>], stop: Cancel
         controller.begin();
         yield_now().await;
     }
-    let profiles = reconciler::run(Arc::clone(&shared.profiles), stop.clone());
+    let profiles = reconciler::run(Arc::clone(&shared.profiles), stop.clone()).boxed();
     let controllers = controllers.iter().map(|controller| controller.work(stop.clone()));
-    tokio::join!(profiles, futures::future::join_all(controllers));
+    // Unlike `join!`, this polls only the queue that is woken.
+    controllers.chain([profiles]).collect::<FuturesUnordered<_>>().collect::<()>().await;
 }
