@@ -47,7 +47,7 @@ async fn a_new_profile_is_planned_for_each_write_and_for_what_the_watch_shows_la
         api.respond_late(late, lag * 2);
         let running = Running::start(&api, None, &[one()]);
         running.wishes.lock().unwrap().version = Some("v1".to_owned());
-        tokio::time::sleep(Duration::from_mins(1)).await;
+        tokio::time::sleep(Duration::from_mins(10)).await;
         let plans = running.wishes.lock().unwrap().plans;
         assert_eq!((plans, tried(&api)), (3, 1), "{slow} {late}");
         running.stop().await.unwrap();
@@ -73,7 +73,8 @@ async fn a_namespace_that_does_not_exist_is_tried_a_few_times_a_minute_and_nothi
     let api = Api::default();
     let mut status = failure(404, "NotFound");
     status["details"] = json!({"name": "app", "kind": "namespaces"});
-    api.refuse(move |method, _| (method == Method::POST).then(|| (404, status.clone())));
+    let created = |method: &Method, path: &str| method == Method::POST && path == PROFILES;
+    api.refuse(move |method, path| created(method, path).then(|| (404, status.clone())));
     let running = Running::start(&api, None, &[one()]);
     eventually("it is tried", || tried(&api) == 1).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
