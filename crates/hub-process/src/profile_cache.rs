@@ -11,6 +11,8 @@ use tokio::time::Instant;
 #[derive(Default)]
 pub(crate) struct ProfileCache {
     by_name: BTreeMap<Namespace, BTreeMap<ClusterName, Box<CachedProfile>>>,
+    /// The namespaces that have a profile of each name, or a write of it that is pending.
+    namespaces: BTreeMap<ClusterName, BTreeSet<Namespace>>,
     /// The profiles that are named after one cluster and whose label names another, by the cluster in the label.
     named_differently: BTreeMap<ClusterName, BTreeSet<ProfileKey>>,
 }
@@ -36,11 +38,22 @@ impl ProfileCache {
         }
         let profiles = self.by_name.entry(key.namespace.clone()).or_default();
         profiles.insert(key.cluster.clone(), Box::new(CachedProfile { observed, since }));
+        self.namespaces.entry(key.cluster.clone()).or_default().insert(key.namespace.clone());
+    }
+
+    /// Records whether a write of a profile that may not be cached is pending.
+    pub(crate) fn set_pending(&mut self, key: &ProfileKey, is_pending: bool) {
+        if is_pending {
+            self.namespaces.entry(key.cluster.clone()).or_default().insert(key.namespace.clone());
+        } else if self.get(key).is_none() {
+            nested::remove_value(&mut self.namespaces, &key.cluster, &key.namespace);
+        }
     }
 
     /// Removes a profile, and returns it.
     pub(crate) fn remove(&mut self, key: &ProfileKey) -> Option<ObservedProfile> {
         let removed = nested::remove(&mut self.by_name, &key.namespace, &key.cluster)?.observed;
+        nested::remove_value(&mut self.namespaces, &key.cluster, &key.namespace);
         if let Some(cluster) = other_cluster(key, &removed) {
             nested::remove_value(&mut self.named_differently, &cluster, key);
         }
@@ -55,18 +68,16 @@ impl ProfileCache {
         })
     }
 
-    /// The profiles that are named after a cluster or whose label names it. The cost depends on the number of
-    /// namespaces, not on that of profiles.
+    /// The profiles that are named after a cluster or whose label names it, and those of its name whose write is pending.
     pub(crate) fn of_cluster(&self, cluster: &ClusterName) -> Vec<ProfileKey> {
         let named = self.namespaces_with(cluster).cloned();
         let named = named.map(|namespace| ProfileKey { namespace, cluster: cluster.clone() });
         named.chain(self.named_differently.get(cluster).into_iter().flatten().cloned()).collect()
     }
 
-    /// The namespaces with a profile of this name.
+    /// The namespaces with a profile of this name, or a write of it that is pending.
     pub(crate) fn namespaces_with(&self, name: &ClusterName) -> impl Iterator<Item = &Namespace> {
-        let namespaces = self.by_name.iter().filter(|(_, profiles)| profiles.contains_key(name));
-        namespaces.map(|(namespace, _)| namespace)
+        self.namespaces.get(name).into_iter().flatten()
     }
 
     /// The names of a namespace's profiles.
@@ -118,6 +129,14 @@ mod tests {
         assert_eq!(of(&cache, "two"), [""; 0]);
         assert_eq!(of(&cache, "one"), ["b/one"]);
         assert!(cache.named_differently.is_empty());
+        for (is_pending, found) in [(true, vec!["a/one", "b/one"]), (false, vec!["b/one"])] {
+            for namespace in ["a", "b"] {
+                cache.set_pending(&key(namespace, "one"), is_pending);
+            }
+            assert_eq!(of(&cache, "one"), found, "one that is cached is found in any case");
+        }
+        cache.remove(&key("b", "one"));
+        assert!(cache.namespaces.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -274,8 +274,8 @@ impl KnownProfiles for Profiles {
         self.cache().names_in(namespace).cloned().chain(pending).collect()
     }
 
-    fn is_pending(&self, key: &ProfileKey) -> bool {
-        self.queue.holds(key)
+    fn has(&self, key: &ProfileKey) -> bool {
+        self.exists(key) || self.queue.holds(key)
     }
 }
 
@@ -322,6 +322,7 @@ impl Objects for Profiles {
         {
             findings.extend(self.member_ids.lock().finding(key));
         }
+        self.cache().set_pending(key, action != Action::Nothing);
         let held = self.pace.lock().hold(key, observed.as_ref(), &mut action);
         let held = held.map(|(wait, finding)| {
             findings.push(finding);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hub_api::names::{Namespace, ProfileKey};
-use hub_core::concerned::concerned;
+use hub_core::concerned::{KnownProfiles, candidates, concerned};
 use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::grant;
@@ -19,12 +19,37 @@ use tokio::task::yield_now;
 /// The feature gate that starts the projector.
 pub const GATE: &str = "ClusterProfile";
 
+/// How many profiles are queued before other tasks run: some milliseconds of work.
+const AT_ONCE: usize = 256;
+
 pub struct Projector {
     shared: Shared,
     settings: ProjectionSettings,
-    /// The namespaces whose profiles are to be queued one by one, so that other tasks run in between: a hub has tens of
-    /// thousands of profiles.
-    backlog: Arc<Mutex<BTreeSet<Namespace>>>,
+    backlog: Arc<Mutex<Backlog>>,
+}
+
+/// What is to be queued in portions, so that other tasks run in between: a hub has tens of thousands of profiles.
+#[derive(Default)]
+struct Backlog {
+    /// The namespaces whose profiles are all to be queued.
+    namespaces: BTreeSet<Namespace>,
+    keys: BTreeSet<ProfileKey>,
+}
+
+impl Backlog {
+    fn is_empty(&self) -> bool {
+        self.namespaces.is_empty() && self.keys.is_empty()
+    }
+
+    /// Takes some keys, once the next namespace has been divided into them.
+    fn next(&mut self, fleet: &Fleet, profiles: &impl KnownProfiles) -> Vec<ProfileKey> {
+        if self.keys.is_empty()
+            && let Some(namespace) = self.namespaces.pop_first()
+        {
+            self.keys = candidates(fleet, &Touched::Namespaces([namespace].into()), profiles);
+        }
+        std::iter::from_fn(|| self.keys.pop_first()).take(AT_ONCE).collect()
+    }
 }
 
 impl Projector {
@@ -37,20 +62,13 @@ impl Projector {
         let (shared, backlog) = (self.shared.clone(), Arc::clone(&self.backlog));
         let mut waiting = backlog.lock();
         let is_running = !waiting.is_empty();
-        waiting.extend(namespaces);
+        waiting.namespaces.extend(namespaces);
         drop(waiting);
         if is_running {
             return;
         }
         self.shared.host.tasks.spawn_once("the queue of namespaces", async move {
-            loop {
-                let Some(namespace) = backlog.lock().first().cloned() else { return };
-                queue(
-                    &shared,
-                    &shared.fleet.read(),
-                    &Touched::Namespaces([namespace.clone()].into()),
-                );
-                backlog.lock().remove(&namespace);
+            while queue_portion(&shared, &backlog) {
                 yield_now().await;
             }
         });
@@ -81,16 +99,25 @@ impl Controller for Projector {
         match touched {
             Touched::Namespaces(namespaces) => self.queue_namespaces(namespaces.iter().cloned()),
             Touched::Nothing | Touched::Report(_) | Touched::Cluster(_) => {
-                queue(&self.shared, fleet, touched);
+                queue(&self.shared, fleet, candidates(fleet, touched, &*self.shared.profiles));
             }
         }
     }
 }
 
-/// Queues the profiles that a change affects.
-fn queue(shared: &Shared, fleet: &Fleet, touched: &Touched) {
+/// Queues a portion of the backlog; returns whether there was any.
+fn queue_portion(shared: &Shared, backlog: &Mutex<Backlog>) -> bool {
+    let fleet = shared.fleet.read();
+    let mut backlog = backlog.lock();
+    let is_any = !backlog.is_empty();
+    queue(shared, &fleet, backlog.next(&fleet, &*shared.profiles));
+    is_any
+}
+
+/// Queues the profiles of these keys that a change affects.
+fn queue(shared: &Shared, fleet: &Fleet, keys: impl IntoIterator<Item = ProfileKey>) {
     let profiles = &shared.profiles;
-    for (key, grant) in concerned(fleet, touched, &**profiles) {
+    for (key, grant) in concerned(fleet, keys, &**profiles) {
         let priority = Priority::of_profile(grant, profiles.exists(&key));
         profiles.queue.add_with(key, priority);
     }

@@ -1,11 +1,12 @@
 //! Which profiles a change of the fleet concerns, by example. That these are enough for every hub is a law
 //! (`laws.rs`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
-use hub_core::concerned::{KnownProfiles, concerned};
+use hub_core::concerned::{KnownProfiles, candidates, concerned};
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant::Grant;
 
 use crate::support::{binding, exclusive, fleet, key, member};
 
@@ -18,8 +19,8 @@ pub struct Profiles {
 
 impl KnownProfiles for Profiles {
     fn namespaces_with(&self, cluster: &ClusterName) -> Vec<Namespace> {
-        let keys = self.existing.iter().filter(|key| key.cluster == *cluster);
-        keys.map(|key| key.namespace.clone()).collect()
+        let all = self.existing.iter().chain(&self.pending);
+        all.filter(|key| key.cluster == *cluster).map(|key| key.namespace.clone()).collect()
     }
 
     fn clusters_in(&self, namespace: &Namespace) -> Vec<ClusterName> {
@@ -27,8 +28,8 @@ impl KnownProfiles for Profiles {
         all.filter(|key| key.namespace == *namespace).map(|key| key.cluster.clone()).collect()
     }
 
-    fn is_pending(&self, key: &ProfileKey) -> bool {
-        self.pending.contains(key)
+    fn has(&self, key: &ProfileKey) -> bool {
+        self.existing.contains(key) || self.pending.contains(key)
     }
 }
 
@@ -54,8 +55,17 @@ fn keys(keys: &[(&str, &str)]) -> BTreeSet<ProfileKey> {
     keys.iter().map(|(namespace, cluster)| key(namespace, cluster)).collect()
 }
 
+/// The profiles that a change concerns, with their grants.
+pub fn concerned_by(
+    fleet: &Fleet,
+    touched: &Touched,
+    profiles: &Profiles,
+) -> BTreeMap<ProfileKey, Grant> {
+    concerned(fleet, candidates(fleet, touched, profiles), profiles).collect()
+}
+
 fn concerned_keys(fleet: &Fleet, touched: &Touched, profiles: &Profiles) -> BTreeSet<ProfileKey> {
-    concerned(fleet, touched, profiles).into_keys().collect()
+    concerned_by(fleet, touched, profiles).into_keys().collect()
 }
 
 #[test]

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_profile::AccessProvider;
 use hub_api::names::ProfileKey;
-use hub_core::concerned::concerned;
 use hub_core::fleet::{BoundSource, Fleet, Touched};
 use hub_core::grant::{Grant, clusters_of, decide, is_among, namespaces_of};
 use hub_core::profile::{Desired, DesiredStatus, ProfileAction, ProfilePlan};
@@ -14,7 +13,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use crate::concerned::Profiles;
+use crate::concerned::{Profiles, concerned_by};
 use crate::support::api::{Settled, observe, projection_of, settle, settle_projection};
 use crate::support::arbitrary::{Hub, Past, hub, hub_and_steps, keys, pasts};
 use crate::support::limits::{emptiness, faults};
@@ -361,7 +360,7 @@ proptest! {
             // Where a decision was anything but refused, the profile exists.
             let existing = before.iter().filter(|(_, (grant, _))| *grant != Grant::Refused);
             let profiles = Profiles { existing: existing.map(|(key, _)| key.clone()).collect(), ..Profiles::default() };
-            let concerned = concerned(&fleet, &touched, &profiles);
+            let concerned = concerned_by(&fleet, &touched, &profiles);
             for (key, (grant, desired)) in &after {
                 let is_refused = *grant == Grant::Refused && before[key].0 == Grant::Refused;
                 let is_same = before[key].1 == *desired || is_refused;

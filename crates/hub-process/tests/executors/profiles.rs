@@ -186,11 +186,12 @@ async fn a_key_is_pending_and_counted_until_it_is_written() {
     let kind = "controller=\"clusterprofiles\"";
     let depth = |count: u8| running.measures(&format!("queue_depth{{{kind}}} {count}\n"));
     eventually("the create is in flight", || tried(&api) == 1).await;
-    assert!(profiles.is_pending(&key("c1")) && !profiles.is_pending(&key("c2")));
+    assert!(profiles.queue.holds(&key("c1")) && !profiles.queue.holds(&key("c2")));
     assert!(!profiles.exists(&key("c1")));
+    assert_eq!(profiles.namespaces_with(&"c1".into()), ["app".into()]);
     assert!(depth(1), "{}", running.shared.host.metrics.text());
     api.release();
-    eventually("it is written", || !profiles.is_pending(&key("c1"))).await;
+    eventually("it is written", || !profiles.queue.holds(&key("c1"))).await;
     assert!(profiles.exists(&key("c1")) && depth(0));
     assert_eq!(profiles.namespaces_with(&"c1".into()), ["app".into()]);
     assert_eq!(profiles.clusters_in(&"app".into()), ["c1".into()]);

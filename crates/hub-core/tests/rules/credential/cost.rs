@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
-use hub_core::concerned::concerned;
 use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, ObservedAccess};
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
 use hub_core::credential::account::Scope;
@@ -17,7 +16,7 @@ use hub_core::known::Known;
 use hub_core::project::ProjectionSettings;
 use serde_json::{Value, json};
 
-use crate::concerned::Profiles;
+use crate::concerned::{Profiles, concerned_by};
 use crate::support::api::projection_of;
 use crate::support::consumer_access::settings_of;
 use crate::support::credential::{World, account, account_key, secret_key, token};
@@ -192,10 +191,10 @@ fn each_profile_is_decided_once_however_many_sets_select_its_cluster_and_refuse_
         for (touched, profiles_of) in
             [(Touched::Cluster("c1".into()), 3), (Touched::Namespaces(["n1".into()].into()), 5)]
         {
-            let keys = counted(|| drop(concerned(&fleet, &touched, &profiles)));
+            let keys = counted(|| drop(concerned_by(&fleet, &touched, &profiles)));
             assert_eq!(keys.decisions, profiles_of, "{sets} sets, {others} others");
             let plans = counted(|| {
-                for key in concerned(&fleet, &touched, &profiles).keys() {
+                for key in concerned_by(&fleet, &touched, &profiles).keys() {
                     drop(projection_of(&fleet, key, &settings, None));
                 }
             });
