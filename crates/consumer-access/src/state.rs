@@ -7,9 +7,10 @@ use std::sync::Arc;
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, KnownAccounts,
-    ObservedObject, PublishedCluster, secrets_in,
+    ObservedObject, OnCluster, PublishedCluster, secrets_in,
 };
 use hub_core::known::Known;
+use hub_core::nested::Pairs;
 use hub_core::version::{Uid, Version};
 use tokio::time::Instant;
 
@@ -79,13 +80,33 @@ pub(crate) struct State {
     pub(crate) rivals: BTreeMap<(Namespace, String), ClusterName>,
     /// The namespaces whose Secrets cannot be listed for some seconds.
     pub(crate) failing: BTreeSet<Namespace>,
-    /// When the status of each ClusterAccess was last computed.
-    pub(crate) computed: BTreeMap<AccessName, Instant>,
-    /// The ClusterAccesses whose status counts a cluster.
-    pub(crate) counting: BTreeMap<ClusterName, BTreeSet<AccessName>>,
+    /// What the status of each ClusterAccess was last computed from.
+    pub(crate) counted: BTreeMap<AccessName, Counted>,
+    /// The ClusterAccesses that count each cluster.
+    pub(crate) counting: Pairs<ClusterName, AccessName>,
+}
+
+/// What a ClusterAccess has, as far as it is counted.
+#[derive(Default)]
+pub(crate) struct Counted {
+    pub(crate) clusters: BTreeMap<ClusterName, OnCluster>,
+    /// The clusters to count again; all without it.
+    pub(crate) changed: Option<BTreeSet<ClusterName>>,
+    /// When a status was last computed from it.
+    pub(crate) computed: Option<Instant>,
 }
 
 impl State {
+    /// Records on which cluster a ClusterAccess has to be counted again, or that it has to be on all.
+    pub(crate) fn changed(&mut self, name: &AccessName, cluster: Option<&ClusterName>) {
+        // What was never counted is counted everywhere.
+        let Some(counted) = self.counted.get_mut(name) else { return };
+        match cluster {
+            Some(cluster) => drop(counted.changed.as_mut().map(|it| it.insert(cluster.clone()))),
+            None => counted.changed = None,
+        }
+    }
+
     /// Whether the object of this key is ours.
     pub(crate) fn is_ours(&self, key: &AccessKey) -> bool {
         self.objects.get(key).is_some_and(|found| found.is_ours)
@@ -236,13 +257,17 @@ impl State {
     }
 
     /// Records that this process has created the object with this uid, which makes it ours, even if a webhook has
-    /// changed it.
-    pub(crate) fn created(&mut self, key: &AccessKey, uid: &Uid) {
-        match self.objects.get_mut(key).filter(|found| found.object.version.uid == *uid) {
-            Some(found) => found.is_ours = true,
-            None => drop(self.created.insert(key.clone(), uid.clone())),
-        }
+    /// changed it. Returns whether it was shown as another owner's.
+    pub(crate) fn created(&mut self, key: &AccessKey, uid: &Uid) -> bool {
+        let shown = self.objects.get_mut(key).filter(|found| found.object.version.uid == *uid);
+        let is_recognized = if let Some(found) = shown {
+            !std::mem::replace(&mut found.is_ours, true)
+        } else {
+            self.created.insert(key.clone(), uid.clone());
+            false
+        };
         self.refresh(key, true);
+        is_recognized
     }
 
     /// Records that the API server has deleted the object with this uid.

@@ -1,5 +1,7 @@
-//! The statuses of ClusterAccesses: computed some seconds apart at most, and written only where they differ.
+//! The statuses of ClusterAccesses: computed some seconds apart at most, from what has changed on each cluster, and written
+//! only where they differ.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hub_api::cluster_access::ClusterAccessStatus;
@@ -14,18 +16,15 @@ use crate::state::Reading;
 use crate::store::Store;
 use crate::watch_name::WatchName;
 
-/// The shortest time between two computations of a status: a cost of all clusters, for a change of one.
+/// The shortest time between two computations of a status, each of which may be written.
 const INTERVAL: Duration = Duration::from_secs(3);
 
 impl Store {
     /// Records that a ClusterAccess is gone.
     pub(crate) fn forget_status(&self, name: &AccessName) {
         let mut state = self.state.lock();
-        state.computed.remove(name);
-        state.counting.retain(|_, names| {
-            names.remove(name);
-            !names.is_empty()
-        });
+        state.counted.remove(name);
+        state.counting.remove_right(name);
     }
 
     /// Plans the status of a ClusterAccess.
@@ -37,7 +36,8 @@ impl Store {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let now = Instant::now();
         let mut state = self.state.lock();
-        let since = state.computed.get(name).map(|before| now - *before);
+        let computed = state.counted.get(name).and_then(|counted| counted.computed);
+        let since = computed.map(|before| now - before);
         if let Some(wait) =
             since.and_then(|since| INTERVAL.checked_sub(since)).filter(|wait| !wait.is_zero())
         {
@@ -69,22 +69,27 @@ impl Store {
                 kinds: AccessKind::ALL.into_iter().filter(is_unlisted).collect(),
             }
         });
+        let mut counted = state.counted.remove(name).unwrap_or_default();
+        let changed = counted.changed.replace(BTreeSet::new());
         let observed = |kind, key: &_| state.objects.get(&AccessKind::of(kind, key));
-        let Some((mut status, counted)) =
-            settings.status(&fleet, name, unread, observed, self.host.now())
-        else {
-            return nothing;
-        };
+        let (unread_of, clusters) = (unread.as_ref(), &mut counted.clusters);
+        for cluster in settings.count(&fleet, name, changed, unread_of, observed, clusters) {
+            if clusters.contains_key(&cluster) {
+                state.counting.insert(&cluster, name);
+            } else {
+                state.counting.remove(&cluster, name);
+            }
+        }
+        counted.computed = Some(now);
+        let status = settings.status(&fleet, name, unread, &counted.clusters, self.host.now());
+        state.counted.insert(name.clone(), counted);
+        let Some(mut status) = status else { return nothing };
         // If this process ends before Secrets that are not asked for any more, the next one must look for them.
         if object.has_secrets
             && settings.consumers.argo_cd(&name.namespace).is_none()
             && !state.have_secrets_ended(&settings, &name.namespace)
         {
             status.observed_generation = object.status.observed_generation;
-        }
-        state.computed.insert(name.clone(), now);
-        for cluster in counted {
-            state.counting.entry(cluster).or_default().insert(name.clone());
         }
         if status == object.status {
             return nothing;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use hub_api::cluster_access::CLUSTER_ACCESSES;
 use hub_api::names::{AccountKey, AccountName, ClusterName, ManagerName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, Changed, Consumers, DecisionKind,
-    KnownAccounts, MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, ObservedObject, PlacementName,
-    PublishedCluster, SECRET, cluster_secret_name,
+    AccessKey, AccessKind, AccessName, AccessSettings, Changed, Concerned, Consumers, DecisionKind,
+    MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG, ObservedObject, PlacementName, PublishedCluster,
+    SECRET, cluster_secret_name,
 };
 use hub_core::finding::{Finding, Subject};
 use hub_core::fleet::{Fleet, Touched};
@@ -35,9 +35,6 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 
 /// How many keys are queued at once, each with its decisions.
 const AT_ONCE: usize = 100;
-
-/// In how many namespaces a change of the fleet may touch what is asked for, so that it is computed at once.
-const FEW_NAMESPACES: usize = 4;
 
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
@@ -86,11 +83,15 @@ impl Store {
 
     /// Changes ClusterAccesses, and queues what that affects.
     pub(crate) fn change_objects(&self, change: impl FnOnce(&mut Consumers) -> Changed) {
-        let (changed, becomes_complete) = self.change(|consumers| {
+        let (changed, concerns_kueue, becomes_complete) = self.change(|consumers| {
             let was_complete = consumers.is_complete();
-            (change(consumers), !was_complete && consumers.is_complete())
+            let asked: BTreeSet<_> = consumers.asking_for_kueue().cloned().collect();
+            let changed = change(consumers);
+            let mut asking = consumers.asking_for_kueue().chain(&asked);
+            let concerns_kueue = asking.any(|name| changed.contains_key(name));
+            (changed, concerns_kueue, !was_complete && consumers.is_complete())
         });
-        self.objects_changed(&changed);
+        self.objects_changed(&changed, concerns_kueue);
         // What no object asks for is not in doubt any more.
         if becomes_complete && self.host.is_working() {
             self.queue_everything();
@@ -176,8 +177,9 @@ impl Store {
     }
 
     /// Queues what a change of ClusterAccesses affects, and watches what they need.
-    fn objects_changed(&self, changed: &Changed) {
+    fn objects_changed(&self, changed: &Changed, concerns_kueue: bool) {
         for (name, accounts) in changed {
+            self.mark(name);
             self.follow(Scope::Namespace(name.namespace.clone()));
             for account in accounts {
                 self.follow(Scope::Account(account.clone()));
@@ -188,7 +190,8 @@ impl Store {
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let state = self.state.lock();
-        let mut keys = settings.concerned_by(&fleet, changed, &state.known, &state.objects);
+        let (known, existing) = (&state.known, &state.objects);
+        let mut keys = settings.concerned_by(&fleet, changed, concerns_kueue, known, existing);
         keys.extend(changed.keys().flat_map(|name| state.rivalled_in(&name.namespace)));
         // Another object may ask for the Secrets that kept the status of one behind.
         let names = changed.keys().flat_map(|name| settings.consumers.names_in(&name.namespace));
@@ -219,9 +222,12 @@ impl Store {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let consumers = settings.consumers.in_namespace(&placement.0);
         for consumer in consumers.filter(|it| it.placement_name().as_ref() == Some(placement)) {
-            let state = self.state.lock();
-            let keys = settings.objects_of(&fleet, &consumer.name, clusters, &state.known);
-            drop(state);
+            let keys =
+                settings.objects_of(&fleet, &consumer.name, clusters, &self.state.lock().known);
+            match clusters {
+                None => self.mark(&consumer.name),
+                Some(clusters) => clusters.iter().for_each(|it| self.mark_on(&consumer.name, it)),
+            }
             self.queue_all(&fleet, keys);
         }
     }
@@ -230,11 +236,6 @@ impl Store {
     pub(crate) fn queue_everything(&self) {
         let settings = self.settings();
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
-        self.queue_later(names);
-    }
-
-    /// Makes [`Self::queue_backlog`] queue every object that exists, and then what these ClusterAccesses ask for.
-    fn queue_later<'a>(&self, names: impl Iterator<Item = &'a AccessName>) {
         let mut state = self.state.lock();
         let (clusters, integrations): (_, Vec<_>) =
             (state.known.clusters().cloned().collect(), state.integrations().collect());
@@ -276,8 +277,9 @@ impl Store {
         }
         let Some(name) = state.backlog.names.pop_first() else { return false };
         drop(state);
-        let known = KnownAccounts::default();
-        let keys = self.settings().objects_of(&fleet, &name, None, &known);
+        let settings = self.settings();
+        let keys = settings.objects_of(&fleet, &name, None, &self.state.lock().known);
+        self.mark(&name);
         self.queue_all(&fleet, keys);
         true
     }
@@ -293,39 +295,24 @@ impl Store {
         }
     }
 
-    /// Queues an account on every cluster, with its consumers.
+    /// Queues an account on every cluster, and the statuses of its consumers.
     fn queue_account(&self, account: &AccountName) {
         let (fleet, settings) = (self.fleet.read(), self.settings());
-        let known = self.state.lock().known.of(account);
-        let mut keys: BTreeSet<_> = known.iter().map(|key| AccessKind::Account.of(key)).collect();
-        for consumer in settings.consumers.of(account) {
-            let known = KnownAccounts::default();
-            let objects = settings.objects_of(&fleet, &consumer.name, None, &known).into_iter();
-            // Integrations do not depend on it.
-            keys.extend(
-                objects.filter(|key| {
-                    matches!(key, AccessKey::Access(..) | AccessKey::ClusterAccess(_))
-                }),
-            );
-        }
+        settings.consumers.of(account).for_each(|consumer| self.mark(&consumer.name));
+        let keys = settings.accounts_of(&fleet, account, &self.state.lock().known);
         self.queue_all(&fleet, keys);
     }
 
-    /// Queues what a change of the fleet affects.
+    /// Queues what a change of the fleet affects: what concerns whole ClusterAccesses, in portions.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         let settings = self.settings();
-        if let Touched::Namespaces(namespaces) = touched
-            && namespaces
-                .iter()
-                .filter(|it| settings.consumers.names_in(it).next().is_some())
-                .nth(FEW_NAMESPACES)
-                .is_some()
-        {
-            let names = namespaces.iter().flat_map(|it| settings.consumers.names_in(it));
-            return self.queue_later(names);
+        let mut state = self.state.lock();
+        let Concerned { mut keys, names, mut on_cluster } =
+            settings.concerned(fleet, touched, &state.known, &state.objects);
+        if !names.is_empty() {
+            state.backlog.names.extend(names);
+            self.has_backlog.notify_one();
         }
-        let state = self.state.lock();
-        let mut keys = settings.concerned(fleet, touched, &state.known, &state.objects);
         // A finding on a Secret that does not exist ends with the grant.
         match touched {
             Touched::Nothing | Touched::Report(_) => {}
@@ -333,16 +320,20 @@ impl Store {
                 keys.extend(namespaces.iter().flat_map(|it| state.rivalled_in(it)));
             }
             Touched::Cluster(cluster) => {
-                let counting = state.counting.get(cluster).into_iter().flatten();
-                keys.extend(counting.cloned().map(AccessKey::ClusterAccess));
                 let secrets = settings.consumers.argo_cd_namespaces();
                 let secrets = secrets.map(|namespace| cluster.in_namespace(namespace));
                 let rivalled = secrets.filter(|secret| state.rival(secret).is_some());
                 keys.extend(rivalled.map(AccessKey::ClusterSecret));
                 keys.extend(state.rivalled_in(&cluster.as_str().into()));
+                on_cluster.extend(state.counting.of_left(cluster).cloned());
             }
         }
         drop(state);
+        if let Touched::Cluster(cluster) = touched {
+            for name in on_cluster {
+                self.mark_on(&name, cluster);
+            }
+        }
         self.queue_all(fleet, keys);
     }
 
@@ -384,8 +375,18 @@ impl Store {
         self.work.add_with(key, priority);
     }
 
-    /// Queues the status of a ClusterAccess.
+    /// Queues the status of a ClusterAccess: what it has on every cluster may have changed.
     pub(crate) fn mark(&self, name: &AccessName) {
+        self.count_again(name, None);
+    }
+
+    /// Queues the status of a ClusterAccess: what it has on a cluster may have changed.
+    fn mark_on(&self, name: &AccessName, cluster: &ClusterName) {
+        self.count_again(name, Some(cluster));
+    }
+
+    fn count_again(&self, name: &AccessName, cluster: Option<&ClusterName>) {
+        self.state.lock().changed(name, cluster);
         if self.host.is_working() {
             self.work.add_with(AccessKey::ClusterAccess(name.clone()), Priority::Update);
         }
@@ -438,12 +439,8 @@ impl Store {
             Some(Scope::Account(account)) => self.queue_account(&account),
             Some(Scope::Namespace(namespace)) => {
                 let (fleet, settings) = (self.fleet.read(), self.settings());
-                let touched = Touched::Namespaces([namespace].into());
-                let (known, state) = (KnownAccounts::default(), self.state.lock());
-                let mut keys = settings.concerned(&fleet, &touched, &known, &state.objects);
-                drop(state);
-                // Accounts do not depend on it.
-                keys.retain(|key| !matches!(key, AccessKey::Access(..)));
+                settings.consumers.names_in(&namespace).for_each(|name| self.mark(name));
+                let keys = settings.cluster_secrets(&fleet, &namespace, &self.state.lock().objects);
                 self.queue_all(&fleet, keys);
             }
         }
@@ -595,9 +592,14 @@ impl Store {
             self.queue_access(&fleet, account, None);
         }
         if is_changed {
-            for consumer in settings.users(&fleet, account) {
-                self.mark(&consumer.name);
-            }
+            self.account_changed(&fleet, account);
+        }
+    }
+
+    /// Queues the statuses that may depend on an account.
+    pub(crate) fn account_changed(&self, fleet: &Fleet, account: &AccountKey) {
+        for consumer in self.settings().users(fleet, account) {
+            self.mark_on(&consumer.name, &account.cluster);
         }
     }
 

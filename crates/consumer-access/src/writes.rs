@@ -54,7 +54,13 @@ impl Objects for Store {
             return self.plan_status(name, read.is_some());
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if let AccessKey::Access(_, account) = key
+            && settings.consumers.is_shared(&account.account)
+        {
+            let users = settings.users(&fleet, account).into_iter();
+            state.known.share(&account.cluster, &users.map(|it| it.name.clone()).collect());
+        }
         // An object that was just read replaces the cached one.
         let read = read.map(|read| {
             let object = serde_json::from_str(read.object.as_deref()?).ok()?;
@@ -87,12 +93,20 @@ impl Objects for Store {
     fn wrote(&self, key: &AccessKey, _: &Self::Plan, verb: &str, left: &Left) {
         let mut state = self.state.lock();
         state.passed.remove(key);
-        match left {
+        let is_recognized = match left {
             Left::Exists(version) if verb == "create" => state.created(key, &version.uid),
-            Left::Gone(uid) => state.deleted(key, uid),
-            Left::Exists(_) | Left::Read(_) => {}
-        }
+            Left::Gone(uid) => {
+                state.deleted(key, uid);
+                false
+            }
+            Left::Exists(_) | Left::Read(_) => false,
+        };
         drop(state);
+        if let AccessKey::Access(_, account) = key
+            && is_recognized
+        {
+            self.account_changed(&self.fleet.read(), account);
+        }
         if verb == "delete" {
             // The watch may never have shown it.
             match key {

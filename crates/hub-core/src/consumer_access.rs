@@ -43,7 +43,7 @@ mod plan;
 mod status;
 
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret};
-pub use concerned::{KnownAccounts, secrets_in};
+pub use concerned::{Concerned, KnownAccounts, secrets_in};
 pub use consumers::{
     AccessName, AccessRules, Changed, Consumer, Consumers, DeclaredAccess, NotAccepted,
     PlacementName,
@@ -60,4 +60,4 @@ pub use kind::{
 pub use kueue::MAX_CLUSTERS;
 pub use observed::{Content, FoundObject, ObservedAccess, ObservedObject};
 pub use plan::AccessPlan;
-pub use status::Unread;
+pub use status::{OnCluster, Unread};

@@ -1,4 +1,4 @@
-//! Maps of maps, and maps of sets, without empty ones inside.
+//! Maps of maps, and maps of sets, without empty ones inside; and pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,4 +29,63 @@ pub fn remove_value<K: Ord, V: Ord>(
         all.remove(key);
     }
     is_last
+}
+
+/// Pairs that are found by either side.
+#[derive(Debug)]
+pub struct Pairs<L, R> {
+    of_left: BTreeMap<L, BTreeSet<R>>,
+    of_right: BTreeMap<R, BTreeSet<L>>,
+}
+
+impl<L, R> Default for Pairs<L, R> {
+    fn default() -> Self {
+        Self { of_left: BTreeMap::new(), of_right: BTreeMap::new() }
+    }
+}
+
+impl<L: Ord + Clone, R: Ord + Clone> Pairs<L, R> {
+    pub fn insert(&mut self, left: &L, right: &R) {
+        self.of_left.entry(left.clone()).or_default().insert(right.clone());
+        self.of_right.entry(right.clone()).or_default().insert(left.clone());
+    }
+
+    pub fn remove(&mut self, left: &L, right: &R) {
+        remove_value(&mut self.of_left, left, right);
+        remove_value(&mut self.of_right, right, left);
+    }
+
+    /// Makes these the pairs of the left side.
+    pub fn set(&mut self, left: &L, rights: &BTreeSet<R>) {
+        let before: Vec<_> =
+            self.of_left(left).filter(|it| !rights.contains(it)).cloned().collect();
+        for right in before {
+            self.remove(left, &right);
+        }
+        for right in rights {
+            self.insert(left, right);
+        }
+    }
+
+    /// Removes the pairs of the right side.
+    pub fn remove_right(&mut self, right: &R) {
+        for left in self.of_right.remove(right).unwrap_or_default() {
+            remove_value(&mut self.of_left, &left, right);
+        }
+    }
+
+    /// What is paired with the left side, in order.
+    pub fn of_left(&self, left: &L) -> impl Iterator<Item = &R> {
+        self.of_left.get(left).into_iter().flatten()
+    }
+
+    /// What is paired with the right side, in order.
+    pub fn of_right(&self, right: &R) -> impl Iterator<Item = &L> {
+        self.of_right.get(right).into_iter().flatten()
+    }
+
+    /// Every left side, in order.
+    pub fn lefts(&self) -> impl Iterator<Item = &L> {
+        self.of_left.keys()
+    }
 }

@@ -182,7 +182,7 @@ async fn an_object_that_cannot_be_decoded_is_reported_until_it_can_be() {
     let findings = |spec: Option<Value>| {
         let object = Unreadable { metadata: Box::default(), spec, error: "odd".to_owned() };
         store.change_objects(|consumers| consumers.apply(&name, Err(object)));
-        store.state.lock().computed.clear();
+        compute_again(&store);
         let Planned::Write(action, findings) = store.plan_status(&name, false) else {
             panic!("nothing is planned")
         };
@@ -273,9 +273,14 @@ async fn only_what_plans_read_of_another_owners_object_is_kept_and_only_for_a_de
     }
 }
 
+/// Lets every status be computed at once.
+fn compute_again(store: &Store) {
+    store.state.lock().counted.values_mut().for_each(|counted| counted.computed = None);
+}
+
 /// The status that is planned for an object when it is computed again.
 fn status(store: &Store, name: &AccessName) -> Option<Value> {
-    store.state.lock().computed.clear();
+    compute_again(store);
     match store.plan_status(name, false) {
         Planned::Write(Action::PatchStatus(_, patch), _) => Some(patch["status"].clone()),
         _ => None,
@@ -358,28 +363,80 @@ async fn the_permissions_of_an_account_are_watched_while_it_is_declared_or_has_a
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_in_many_namespaces_queues_what_exists_first_and_the_rest_in_portions() {
-    let names: Vec<_> = (0..=FEW_NAMESPACES).map(|it| format!("team-{it}")).collect();
-    let objects = names.iter().map(String::as_str).chain(["other"]).map(|name| {
+async fn a_change_of_namespaces_queues_what_their_objects_give_one_object_at_a_time() {
+    let names = ["team-0", "team-1", "team-2"];
+    let objects = names.into_iter().chain(["other"]).map(|name| {
         json!({ "namespace": name, "name": name, "spec": { "identity": "Copy", "serviceAccountNames": ["app"] } })
     });
     let store = store_of(&objects.collect());
     store.set(&AccessKind::Account.of(&key("team-1")), Some(object(&store.settings(), "one", "5")));
     store.set_rival(&"team-2".into(), "other", Some("c2".into()));
     store.host.set_working();
-    let others = (0..9).map(|it| Namespace::from(format!("{it}").as_str())).collect();
-    store.fleet_changed(&Fleet::default(), &Touched::Namespaces(others));
-    assert!(store.state.lock().backlog.clusters.is_empty(), "no object asks for anything there");
-    let touched = names.iter().map(|name| name.as_str().into()).collect();
-    store.fleet_changed(&Fleet::default(), &Touched::Namespaces(touched));
-    assert_eq!(store.state.lock().backlog.names.len(), names.len(), "nothing was computed");
-    assert!(store.queue_portion());
-    assert_eq!(store.state.lock().backlog.names.len(), names.len());
-    assert!(store.work.holds(&AccessKind::Account.of(&key("team-1"))));
+    let waiting = || store.state.lock().backlog.names.len();
+    for (touched, count) in [(&["no object"][..], 0), (&names, names.len())] {
+        let touched = touched.iter().map(|name| Namespace::from(*name)).collect();
+        store.fleet_changed(&Fleet::default(), &Touched::Namespaces(touched));
+        assert_eq!(waiting(), count);
+    }
+    for left in [2, 1, 0] {
+        assert!(store.queue_portion() && waiting() == left);
+    }
     let queued = queued_of(&store, |_| true).await;
-    assert!(queued.contains(&"Secret team-2/hub-addons-cluster-c2".to_owned()), "{queued:?}");
+    let account = format!("ManagedServiceAccount {}", key("team-1"));
+    for key in [&account, "Secret team-2/hub-addons-cluster-c2"] {
+        assert!(queued.iter().any(|it| it == key), "{queued:?}");
+    }
     let statuses = queued.iter().filter(|key| key.starts_with("ClusterAccess"));
     assert_eq!(statuses.count(), names.len(), "{queued:?}");
+}
+
+/// What each kind of change queues where so many clusters have what the change does not concern.
+async fn queued_beside(others: usize) -> Vec<Vec<String>> {
+    let access = |name: &str, identity: &str, kueue: Value| {
+        json!({ "namespace": name, "name": name, "spec": {
+            "identity": identity, "serviceAccountNames": ["app"], "multiKueue": kueue,
+        } })
+    };
+    let configs = json!({ "configs": [{ "name": "multikueue" }] });
+    let objects = [
+        access("own", "Own", Value::Null),
+        access("app", "Copy", Value::Null),
+        access("jobs", "Copy", configs),
+    ];
+    let store = store_of(&json!(objects));
+    list(&store);
+    let cluster = |it: usize| ClusterName::new(format!("c{it}"));
+    for cluster in (0..=others).map(cluster) {
+        for account in ["user-server", "jobs"] {
+            let key = AccessKind::Account.of(&cluster.account(&account.into()));
+            store.set(&key, Some(object(&store.settings(), "one", "5")));
+        }
+        let of_kueue = AccessKey::MultiKueueCluster(cluster);
+        store.set(&of_kueue, Some(object(&store.settings(), "one", "5")));
+    }
+    store.host.set_working();
+    // As the plan of that account on the cluster records it.
+    let own = AccessName { namespace: "own".into(), name: "own".to_owned() };
+    store.state.lock().known.share(&cluster(0), &[own].into());
+    let fleet = Fleet::default();
+    let mut queued = Vec::new();
+    for touched in [Touched::Namespaces(["own".into()].into()), Touched::Cluster(cluster(0))] {
+        store.fleet_changed(&fleet, &touched);
+        queued.push(queued_of(&store, |_| true).await);
+    }
+    let name = AccessName { namespace: "app".into(), name: "app".to_owned() };
+    store.change_objects(|consumers| consumers.remove(&name));
+    queued.push(queued_of(&store, |_| true).await);
+    queued
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_queues_what_it_concerns_however_many_other_clusters_have_an_account() {
+    let few = queued_beside(2).await;
+    let counts: Vec<_> = few.iter().map(Vec::len).collect();
+    // The three objects of an account, and the status; on the cluster two accounts, and its object of Kueue.
+    assert_eq!(counts, [3 + 1, 2 * 3 + 1, 1], "{few:?}");
+    assert_eq!(few, queued_beside(4).await);
 }
 
 /// The cluster Secret of `c2` in the namespace `team`.

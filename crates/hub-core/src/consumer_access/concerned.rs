@@ -1,5 +1,5 @@
-//! Which objects a change may affect: a superset of those whose plan it changes, and the ClusterAccesses in the namespaces
-//! that it concerns. Those that have counted a cluster before are known to the controller. The cost is that of what it
+//! Which objects a change may affect: a superset of those whose plan it changes, and the ClusterAccesses whose status it may
+//! change. Those that have counted a cluster before are known to the controller. The cost is that of what it
 //! concerns: the consumers in the namespaces that can be granted a cluster, and the clusters that can be granted to a
 //! namespace.
 
@@ -12,57 +12,74 @@ use super::desired::AccessSettings;
 use super::kind::{AccessKey, AccessKind};
 use super::observed::FoundObject;
 use crate::fleet::{Fleet, Touched};
-use crate::nested;
+use crate::nested::Pairs;
 
 /// The accounts that have an object or a finding, by cluster and by name.
 #[derive(Debug, Default)]
 pub struct KnownAccounts {
-    on: BTreeMap<ClusterName, BTreeSet<AccountName>>,
-    of: BTreeMap<AccountName, BTreeSet<ClusterName>>,
+    accounts: Pairs<ClusterName, AccountName>,
+    /// The ClusterAccesses for which the account of the user server was last planned: it has nothing on a cluster that is
+    /// not for one of these.
+    sharing: Pairs<ClusterName, AccessName>,
 }
 
 impl KnownAccounts {
     pub fn insert(&mut self, key: &AccountKey) {
-        self.on.entry(key.cluster.clone()).or_default().insert(key.account.clone());
-        self.of.entry(key.account.clone()).or_default().insert(key.cluster.clone());
+        self.accounts.insert(&key.cluster, &key.account);
     }
 
     pub fn remove(&mut self, key: &AccountKey) {
-        nested::remove_value(&mut self.on, &key.cluster, &key.account);
-        nested::remove_value(&mut self.of, &key.account, &key.cluster);
+        self.accounts.remove(&key.cluster, &key.account);
+    }
+
+    /// Records for which ClusterAccesses the account of the user server is planned on a cluster.
+    pub fn share(&mut self, cluster: &ClusterName, names: &BTreeSet<AccessName>) {
+        self.sharing.set(cluster, names);
     }
 
     #[must_use]
     pub fn contains(&self, account: &AccountName) -> bool {
-        self.of.contains_key(account)
-    }
-
-    /// An account on every cluster where it is known.
-    #[must_use]
-    pub fn of(&self, account: &AccountName) -> Vec<AccountKey> {
-        self.clusters_of(account).map(|cluster| cluster.account(account)).collect()
+        self.clusters_of(account).next().is_some()
     }
 
     /// The clusters where an account is known.
     pub fn clusters_of(&self, account: &AccountName) -> impl Iterator<Item = &ClusterName> {
-        self.of.get(account).into_iter().flatten()
+        self.accounts.of_right(account)
+    }
+
+    /// The clusters where the account of a consumer may have something for it.
+    fn clusters_with<'a>(&'a self, consumer: &Consumer) -> impl Iterator<Item = &'a ClusterName> {
+        // The account of the user server is on nearly every cluster.
+        let own = consumer.is_own().then(|| self.sharing.of_right(&consumer.name));
+        let copied = (!consumer.is_own()).then(|| self.clusters_of(&consumer.account));
+        own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
     /// The clusters with an account.
     pub fn clusters(&self) -> impl Iterator<Item = &ClusterName> {
-        self.on.keys()
+        self.accounts.lefts()
     }
 
     /// Every account on a cluster.
     #[must_use]
     pub fn on(&self, cluster: &ClusterName) -> Vec<AccountKey> {
-        self.on.get(cluster).into_iter().flatten().map(|account| cluster.account(account)).collect()
+        self.accounts.of_left(cluster).map(|account| cluster.account(account)).collect()
     }
 }
 
+/// What a change may affect.
+#[derive(Debug, Default)]
+pub struct Concerned {
+    /// The objects that exist, or may have to.
+    pub keys: BTreeSet<AccessKey>,
+    /// The ClusterAccesses that it may affect with everything that they give.
+    pub names: BTreeSet<AccessName>,
+    /// Those that it may affect on the cluster that has changed.
+    pub on_cluster: BTreeSet<AccessName>,
+}
+
 impl AccessSettings {
-    /// A ClusterAccess, and what it gives on these clusters, or on all that can be granted to its namespace or have its
-    /// account.
+    /// What a ClusterAccess gives on these clusters, or on all that can be granted to its namespace or have its account.
     #[must_use]
     pub fn objects_of(
         &self,
@@ -71,35 +88,70 @@ impl AccessSettings {
         clusters: Option<&BTreeSet<ClusterName>>,
         known: &KnownAccounts,
     ) -> BTreeSet<AccessKey> {
-        let mut keys = BTreeSet::from([AccessKey::ClusterAccess(name.clone())]);
+        let mut keys = BTreeSet::new();
         let Some(consumer) = self.consumers.get(name) else { return keys };
-        let namespace = consumer.namespace();
-        let has_secrets = self.consumers.argo_cd(namespace).is_some_and(|it| it.name == *name);
-        let is_of_kueue = self.consumers.is_of_kueue(consumer);
         let all = || {
-            // The account of the user server is on nearly every cluster.
-            let known = known.of.get(&consumer.account).filter(|_| !consumer.is_own());
-            fleet.candidates_in(namespace).chain(known.into_iter().flatten()).collect()
+            let candidates = fleet.candidates_in(consumer.namespace());
+            candidates.chain(known.clusters_with(consumer)).collect()
         };
         for cluster in
             clusters.map_or_else(all, |clusters| clusters.iter().collect::<BTreeSet<_>>())
         {
-            keys.insert(AccessKind::Account.of(&cluster.account(&consumer.account)));
-            if has_secrets {
-                keys.insert(AccessKey::ClusterSecret(cluster.in_namespace(namespace)));
-            }
-            if is_of_kueue {
-                keys.insert(AccessKey::MultiKueueCluster(cluster.clone()));
-            }
+            keys.extend(self.objects_on(consumer, cluster));
         }
-        if is_of_kueue {
+        if self.consumers.is_of_kueue(consumer) {
             let configs = consumer.multi_kueue_configs.keys();
             keys.extend(configs.cloned().map(AccessKey::MultiKueueConfig));
         }
         keys
     }
 
-    /// What a change of the fleet may affect: of what exists, and of what may have to.
+    /// What a consumer may have for a cluster: an account, and what tells the application of the cluster.
+    fn objects_on(
+        &self,
+        consumer: &Consumer,
+        cluster: &ClusterName,
+    ) -> impl Iterator<Item = AccessKey> + use<> {
+        let namespace = consumer.namespace();
+        let has_secrets =
+            self.consumers.argo_cd(namespace).is_some_and(|it| it.name == consumer.name);
+        let secret = has_secrets.then(|| AccessKey::ClusterSecret(cluster.in_namespace(namespace)));
+        let is_of_kueue = self.consumers.is_of_kueue(consumer);
+        let of_kueue = is_of_kueue.then(|| AccessKey::MultiKueueCluster(cluster.clone()));
+        let account = AccessKind::Account.of(&cluster.account(&consumer.account));
+        [account].into_iter().chain(secret).chain(of_kueue)
+    }
+
+    /// An account on every cluster where one of its consumers may be granted it, or where it is known.
+    #[must_use]
+    pub fn accounts_of(
+        &self,
+        fleet: &Fleet,
+        account: &AccountName,
+        known: &KnownAccounts,
+    ) -> BTreeSet<AccessKey> {
+        let namespaces: BTreeSet<_> = self.consumers.of(account).map(Consumer::namespace).collect();
+        let clusters = namespaces.into_iter().flat_map(|it| fleet.candidates_in(it));
+        let clusters: BTreeSet<_> = clusters.chain(known.clusters_of(account)).collect();
+        let keys = clusters.into_iter().map(|it| AccessKind::Account.of(&it.account(account)));
+        keys.collect()
+    }
+
+    /// The cluster Secrets in a namespace that exist, or may have to.
+    #[must_use]
+    pub fn cluster_secrets(
+        &self,
+        fleet: &Fleet,
+        namespace: &Namespace,
+        existing: &BTreeMap<AccessKey, FoundObject>,
+    ) -> BTreeSet<AccessKey> {
+        let consumer = self.consumers.argo_cd(namespace);
+        let clusters = consumer.into_iter().flat_map(|_| fleet.candidates_in(namespace));
+        let wanted = clusters.map(|it| AccessKey::ClusterSecret(it.in_namespace(namespace)));
+        secrets_in(existing, namespace).cloned().chain(wanted).collect()
+    }
+
+    /// What a change of the fleet may affect.
     #[must_use]
     pub fn concerned(
         &self,
@@ -107,10 +159,10 @@ impl AccessSettings {
         touched: &Touched,
         known: &KnownAccounts,
         existing: &BTreeMap<AccessKey, FoundObject>,
-    ) -> BTreeSet<AccessKey> {
-        let mut keys = BTreeSet::new();
+    ) -> Concerned {
+        let Concerned { mut keys, mut names, mut on_cluster } = Concerned::default();
         let namespaces = match touched {
-            Touched::Nothing | Touched::Report(_) => return keys,
+            Touched::Nothing | Touched::Report(_) => return Concerned::default(),
             Touched::Namespaces(namespaces) => namespaces,
             Touched::Cluster(cluster) => {
                 keys.extend(known.on(cluster).iter().map(|key| AccessKind::Account.of(key)));
@@ -118,46 +170,42 @@ impl AccessSettings {
                 let secrets = secrets.map(|it| AccessKey::ClusterSecret(cluster.in_namespace(it)));
                 let others = secrets.chain([AccessKey::MultiKueueCluster(cluster.clone())]);
                 keys.extend(others.filter(|key| existing.contains_key(key)));
-                keys.extend(self.multi_kueue_configs());
-                let only = BTreeSet::from([cluster.clone()]);
+                keys.extend(self.lists_of(fleet, cluster, existing));
                 let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
                 for name in candidates.into_iter().flat_map(|it| self.consumers.names_in(it)) {
-                    keys.extend(self.objects_of(fleet, name, Some(&only), known));
+                    on_cluster.insert(name.clone());
+                    let consumer = self.consumers.get(name).into_iter();
+                    keys.extend(consumer.flat_map(|it| self.objects_on(it, cluster)));
                 }
                 // The namespace of a cluster is protected while the cluster exists.
                 &[cluster.as_str().into()].into()
             }
         };
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
-        let mut shared: Option<&Consumer> = None;
         for namespace in namespaces {
-            for name in self.consumers.names_in(namespace) {
-                keys.extend(self.objects_of(fleet, name, None, known));
-            }
-            let mut consumers = self.consumers.in_namespace(namespace);
-            shared = shared.or_else(|| consumers.find(|consumer| consumer.is_own()));
+            names.extend(self.consumers.names_in(namespace).cloned());
             keys.extend(secrets_in(existing, namespace).cloned());
             if kueue == Some(namespace) {
                 keys.extend(of_kueue(existing).cloned());
             }
         }
-        // The account of the user server is the same for all, and on nearly every cluster.
-        let known = shared.into_iter().flat_map(|consumer| known.of(&consumer.account));
-        keys.extend(known.map(|key| AccessKind::Account.of(&key)));
-        keys
+        Concerned { keys, names, on_cluster }
     }
 
-    /// What a change of ClusterAccesses may affect.
+    /// What a change of ClusterAccesses may affect beside their statuses; if one of them asks for objects of Kueue, or did,
+    /// all of these.
     #[must_use]
     pub fn concerned_by(
         &self,
         fleet: &Fleet,
         changed: &Changed,
+        concerns_kueue: bool,
         known: &KnownAccounts,
         existing: &BTreeMap<AccessKey, FoundObject>,
     ) -> BTreeSet<AccessKey> {
         // The namespace of Kueue may have been another one, and what exists may have to end.
-        let mut keys: BTreeSet<_> = of_kueue(existing).cloned().collect();
+        let mut keys: BTreeSet<_> =
+            of_kueue(existing).filter(|_| concerns_kueue).cloned().collect();
         for (name, accounts) in changed {
             keys.extend(self.objects_of(fleet, name, None, known));
             keys.extend(secrets_in(existing, &name.namespace).cloned());
@@ -165,11 +213,12 @@ impl AccessSettings {
             let has_now = self.consumers.get(name).map(|consumer| &consumer.account);
             for account in accounts.iter().filter(|account| Some(*account) != has_now) {
                 let candidates = fleet.candidates_in(&name.namespace);
-                let candidates = candidates.map(|cluster| cluster.account(account));
-                // The account of the user server has parts of many objects, and this one has changed where it counts.
-                let is_own = self.consumers.of(account).next().is_some_and(Consumer::is_own);
-                let known = if is_own { Vec::new() } else { known.of(account) };
-                keys.extend(candidates.chain(known).map(|key| AccessKind::Account.of(&key)));
+                // The account of the user server has parts of many objects.
+                let is_own = self.consumers.is_shared(account);
+                let own = known.sharing.of_right(name).filter(|_| is_own);
+                let copied = known.clusters_of(account).filter(|_| !is_own);
+                let clusters = candidates.chain(own).chain(copied);
+                keys.extend(clusters.map(|it| AccessKind::Account.of(&it.account(account))));
             }
         }
         keys

@@ -371,6 +371,11 @@ impl Consumers {
         consumers.filter(|consumer| !consumer.multi_kueue_configs.is_empty())
     }
 
+    /// The objects that ask for a MultiKueueConfig, whether or not they get one.
+    pub fn asking_for_kueue(&self) -> impl Iterator<Item = &AccessName> {
+        self.claims.get(&Claim::Kueue).into_iter().flatten().map(|(_, name)| name)
+    }
+
     /// Whether a consumer is one of these.
     pub(super) fn is_of_kueue(&self, consumer: &Consumer) -> bool {
         let owner = self.owner(&Claim::Kueue).filter(|_| !consumer.multi_kueue_configs.is_empty());
@@ -396,7 +401,8 @@ impl Consumers {
 
     /// The namespaces with cluster Secrets of Argo CD.
     pub fn argo_cd_namespaces(&self) -> impl Iterator<Item = &Namespace> {
-        self.claims.keys().filter_map(|claim| match claim {
+        let claims = self.claims.range(Claim::ClusterSecrets("".into())..);
+        claims.filter_map(|(claim, _)| match claim {
             Claim::ClusterSecrets(namespace) => Some(namespace),
             _ => None,
         })

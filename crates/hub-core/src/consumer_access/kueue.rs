@@ -11,7 +11,7 @@
 //!   nominates clusters in this order, and runs the workloads of a cluster that leaves the list elsewhere.
 //! - Both objects are ours by the rule of [`FoundObject`], and only while they have our marks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::ClusterName;
 use serde_json::{Map, Value, json};
@@ -37,6 +37,43 @@ impl AccessSettings {
         let configs =
             self.consumers.multi_kueue().flat_map(|consumer| consumer.multi_kueue_configs.keys());
         configs.cloned().map(AccessKey::MultiKueueConfig)
+    }
+
+    /// The MultiKueueConfigs whose list, or what is reported on it, a change of a cluster may change.
+    pub(super) fn lists_of(
+        &self,
+        fleet: &Fleet,
+        cluster: &ClusterName,
+        existing: &BTreeMap<AccessKey, FoundObject>,
+    ) -> Vec<AccessKey> {
+        let is_there = existing.contains_key(&AccessKey::MultiKueueCluster(cluster.clone()));
+        let concerns = |consumer: &Consumer, config: &str, key: &AccessKey| {
+            let found = existing.get(key);
+            let listed = found.map(|found| clusters_of(&found.object).map(Vec::as_slice));
+            // What an unreadable list contains is unknown.
+            let Some(listed) = listed.unwrap_or(Some(&[])) else { return true };
+            let is_listed = listed.iter().any(|it| it == cluster.as_str());
+            // One that has no place is reported.
+            let is_left_out = listed.len() >= MAX_CLUSTERS && is_there;
+            if !is_listed && !is_there && !fleet.is_candidate(consumer.namespace(), cluster) {
+                return false;
+            }
+            match self.config_grant(fleet, consumer, config, cluster) {
+                Grant::Granted => !is_listed && !is_left_out,
+                Grant::Refused => is_listed || is_left_out,
+                Grant::Unknown => true,
+            }
+        };
+        let mut keys = Vec::new();
+        for consumer in self.consumers.multi_kueue() {
+            for config in consumer.multi_kueue_configs.keys() {
+                let key = AccessKey::MultiKueueConfig(config.clone());
+                if concerns(consumer, config, &key) {
+                    keys.push(key);
+                }
+            }
+        }
+        keys
     }
 
     /// Plans the next write to an object of Kueue; `observed` returns the object of a key. The caller must not call

@@ -1,6 +1,6 @@
 //! The status of a ClusterAccess: what it is granted and selects, and cluster by cluster what is missing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::cluster_access::{
     ACCEPTED, CLUSTERS_NOT_READY, ClusterAccessStatus, ClusterCounts, MOST_NOT_READY, NotReady,
@@ -28,18 +28,92 @@ pub struct Unread {
     pub kinds: Vec<AccessKind>,
 }
 
+/// What a ClusterAccess has on a cluster that is granted to its namespace, or may be.
+#[derive(Debug, Clone)]
+pub struct OnCluster {
+    bound: Grant,
+    /// Whether it also selects the cluster; `None` of the hub itself, to which no object gives access.
+    selected: Option<Grant>,
+    missing: Option<Box<NotReady>>,
+}
+
 impl AccessSettings {
-    /// The status that an object should have, and the clusters that it is about; `None` if there is no such object.
-    /// `observed` returns an object of an account.
+    /// Counts what an object has on these clusters, or on all that can be granted to its namespace or were counted. Returns
+    /// the clusters. `observed` returns an object of an account.
+    pub fn count<'a>(
+        &self,
+        fleet: &Fleet,
+        name: &AccessName,
+        clusters: Option<BTreeSet<ClusterName>>,
+        unread: Option<&Unread>,
+        observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
+        counted: &mut BTreeMap<ClusterName, OnCluster>,
+    ) -> BTreeSet<ClusterName> {
+        let consumer = self.consumers.get(name);
+        let consumer = consumer.map(|it| (it, Part::new(it, self.permission_kind())));
+        let all = || {
+            let candidates = fleet.candidates_in(&name.namespace);
+            candidates.chain(counted.keys()).cloned().collect()
+        };
+        let clusters = clusters.filter(|_| consumer.is_some()).unwrap_or_else(all);
+        for cluster in &clusters {
+            let on = consumer.as_ref().and_then(|(consumer, part)| {
+                self.on_cluster(fleet, consumer, part, cluster, unread, &observed)
+            });
+            match on {
+                Some(on) => counted.insert(cluster.clone(), on),
+                None => counted.remove(cluster),
+            };
+        }
+        clusters
+    }
+
+    /// What a consumer has on a cluster, unless it is refused.
+    fn on_cluster<'a>(
+        &self,
+        fleet: &Fleet,
+        consumer: &Consumer,
+        part: &Part,
+        cluster: &ClusterName,
+        unread: Option<&Unread>,
+        observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
+    ) -> Option<OnCluster> {
+        let bound = self.bound_grant(fleet, consumer, cluster);
+        if bound == Grant::Refused {
+            return None;
+        }
+        if fleet.is_hub(cluster) {
+            return Some(OnCluster { bound, selected: None, missing: None });
+        }
+        let is_decided = self.consumers.counts_as_decided(consumer, cluster);
+        let selected = self.grant_if_decided(fleet, consumer, cluster, is_decided);
+        let key = cluster.account(&consumer.account);
+        let is_unread = |kind| unread.is_some_and(|unread| unread.kinds.contains(&kind));
+        let observed = |kind| self.owned(&key, kind, observed(kind, &key));
+        let missing = match selected {
+            Grant::Refused => None,
+            Grant::Granted | Grant::Unknown => {
+                self.missing(consumer, part, &key, is_unread, observed)
+            }
+        };
+        let missing = missing.map(|(reason, message)| NotReady {
+            cluster: cluster.to_string(),
+            reason: reason.to_owned(),
+            message,
+        });
+        Some(OnCluster { bound, selected: Some(selected), missing: missing.map(Box::new) })
+    }
+
+    /// The status that an object should have, from what it has on each cluster; `None` if there is no such object.
     #[must_use]
-    pub fn status<'a>(
+    pub fn status(
         &self,
         fleet: &Fleet,
         name: &AccessName,
         unread: Option<Unread>,
-        observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
+        counted: &BTreeMap<ClusterName, OnCluster>,
         now: Timestamp,
-    ) -> Option<(ClusterAccessStatus, BTreeSet<ClusterName>)> {
+    ) -> Option<ClusterAccessStatus> {
         let object = self.consumers.object(name)?;
         let consumer = self.consumers.get(name);
         let is_protected = self.protected.protects(fleet, &name.namespace);
@@ -48,51 +122,28 @@ impl AccessSettings {
             is_protected.then_some(NotAccepted { reason: "ProtectedNamespace", message })
         });
         let mut counts = ClusterCounts::default();
-        let (mut granted, mut unknown, mut not_ready) = (BTreeSet::new(), 0, Vec::new());
-        let mut left_out = BTreeSet::new();
-        if let Some(consumer) = consumer {
-            let part = Part::new(consumer, self.permission_kind());
-            for cluster in fleet.candidates_in(&name.namespace).collect::<BTreeSet<_>>() {
-                match self.bound_grant(fleet, consumer, cluster) {
-                    Grant::Refused => continue,
-                    _ if fleet.is_hub(cluster) => {
-                        left_out.insert(cluster.clone());
-                        continue;
-                    }
-                    Grant::Granted => counts.granted += 1,
-                    Grant::Unknown => {}
-                }
-                granted.insert(cluster.clone());
-                let is_decided = self.consumers.counts_as_decided(consumer, cluster);
-                let grant = self.grant_if_decided(fleet, consumer, cluster, is_decided);
-                if grant == Grant::Refused {
-                    continue;
-                }
-                let key = cluster.account(&consumer.account);
-                let is_unread =
-                    |kind| unread.as_ref().is_some_and(|unread| unread.kinds.contains(&kind));
-                let observed = |kind| self.owned(&key, kind, observed(kind, &key));
-                let missing = self.missing(consumer, &part, &key, is_unread, observed);
-                if grant == Grant::Granted {
-                    counts.selected += 1;
-                    counts.ready += i64::from(missing.is_none());
-                } else {
-                    unknown += 1;
-                }
-                not_ready.extend(missing.map(|(reason, message)| NotReady {
-                    cluster: cluster.to_string(),
-                    reason: reason.to_owned(),
-                    message,
-                }));
+        let (mut unknown, mut missing, mut not_ready) = (0, 0, Vec::new());
+        for on in counted.values() {
+            let Some(selected) = on.selected else { continue };
+            counts.granted += i64::from(on.bound == Grant::Granted);
+            unknown += i64::from(selected == Grant::Unknown);
+            if selected == Grant::Granted {
+                counts.selected += 1;
+                counts.ready += i64::from(on.missing.is_none());
             }
+            if let Some(why) = &on.missing {
+                missing += 1;
+                if not_ready.len() < MOST_NOT_READY {
+                    not_ready.push(NotReady::clone(why));
+                }
+            }
+        }
+        if let Some(consumer) = consumer {
             let decided =
                 self.consumers.decisions(consumer).into_iter().flat_map(Decisions::clusters);
-            let is_granted =
-                |cluster: &ClusterName| granted.contains(cluster) || left_out.contains(cluster);
-            counts.not_granted = count(decided.filter(|cluster| !is_granted(cluster)).count());
+            let not_granted = decided.filter(|cluster| !counted.contains_key(*cluster));
+            counts.not_granted = count(not_granted.count());
         }
-        let missing = not_ready.len();
-        not_ready.truncate(MOST_NOT_READY);
         let mut ready = match consumer {
             None => (
                 "False",
@@ -105,7 +156,7 @@ impl AccessSettings {
                 None => ready(&counts, unknown, missing, not_ready.first()),
             },
         };
-        if !left_out.is_empty() {
+        if counted.values().any(|on| on.selected.is_none()) {
             ready.2.push_str(
                 " It gives no access to the hub itself, which is granted to this namespace.",
             );
@@ -132,14 +183,13 @@ impl AccessSettings {
             }
         };
         let more = missing.saturating_sub(MOST_NOT_READY);
-        let status = ClusterAccessStatus {
+        Some(ClusterAccessStatus {
             observed_generation: object.generation,
             conditions: vec![condition(ACCEPTED, accepted), condition(READY, ready)],
             clusters: consumer.map(|_| counts),
             not_ready,
             more_not_ready: (more > 0).then(|| count(more)),
-        };
-        Some((status, &granted | &left_out))
+        })
     }
 
     /// By which Placement a consumer selects clusters, and what that has decided.

@@ -407,7 +407,15 @@ fn status_of(
     let observed =
         |kind: AccessKind, of: &AccountKey| found.found.get(&kind).filter(|_| *of == key());
     let now = "2026-05-01T13:00:00Z".parse().unwrap();
-    settings.status(fleet, &named("team", "app"), unread, observed, now).unwrap().0
+    support::consumer_access::status_of(
+        settings,
+        fleet,
+        &named("team", "app"),
+        unread,
+        observed,
+        now,
+    )
+    .unwrap()
 }
 
 /// The status and the reason of the condition Ready, and what is missing.

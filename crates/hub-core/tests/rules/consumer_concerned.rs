@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessSettings, FoundObject, KnownAccounts, ObservedObject,
+    AccessKey, AccessKind, AccessSettings, Concerned, FoundObject, KnownAccounts, MAX_CLUSTERS,
+    ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::arbitrary::{hub_and_steps, keys};
 use crate::support::consumer_access::settings_of;
@@ -46,11 +47,32 @@ fn existing(keys: impl IntoIterator<Item = AccessKey>) -> BTreeMap<AccessKey, Fo
     keys.into_iter().map(|key| (key, found.clone())).collect()
 }
 
+/// The declared MultiKueueConfig, which lists this.
+pub fn listing(clusters: &Value) -> (AccessKey, FoundObject) {
+    let spec = json!({ "spec": { "clusters": clusters } });
+    let object = ObservedObject::read(&ObjectMeta::default(), Some(&spec));
+    let config = AccessKey::MultiKueueConfig("multikueue".to_owned());
+    (config, FoundObject { object, is_ours: true })
+}
+
+/// Every object that a change concerns.
+fn concerned(
+    settings: &AccessSettings,
+    fleet: &Fleet,
+    touched: &Touched,
+    known: &KnownAccounts,
+    existing: &BTreeMap<AccessKey, FoundObject>,
+) -> BTreeSet<AccessKey> {
+    let Concerned { mut keys, names, .. } = settings.concerned(fleet, touched, known, existing);
+    keys.extend(names.iter().flat_map(|name| settings.objects_of(fleet, name, None, known)));
+    keys
+}
+
 /// The accounts that a change concerns where `gone`, which is no longer a cluster, has an account of each consumer.
 fn accounts(touched: &Touched) -> Vec<String> {
     let on_gone = |account: &str| AccountKey { cluster: "gone".into(), account: account.into() };
     let known = known(["jobs", "apps", "own"].map(on_gone));
-    let concerned = settings().concerned(&hub(), touched, &known, &BTreeMap::new());
+    let concerned = concerned(&settings(), &hub(), touched, &known, &BTreeMap::new());
     let accounts = concerned.iter().filter(|key| matches!(key, AccessKey::Access(..)));
     accounts.map(|key| format!("{}/{}", key.namespace().unwrap(), key.name())).collect()
 }
@@ -83,18 +105,40 @@ fn of_kueue(settings: &AccessSettings, touched: &Touched) -> Vec<String> {
         AccessKey::MultiKueueCluster("gone".into()),
         AccessKey::MultiKueueConfig("earlier".to_owned()),
     ]);
-    let concerned = settings.concerned(&hub(), touched, &known([]), &existing);
+    let concerned = concerned(settings, &hub(), touched, &known([]), &existing);
     concerned.iter().filter(|key| key.namespace().is_none()).map(AccessKey::name).collect()
 }
 
 #[test]
 fn a_cluster_concerns_its_object_of_kueue_and_the_list() {
     assert_eq!(of_kueue(&settings(), &Touched::Cluster("a".into())), ["a", "multikueue"]);
-    assert_eq!(
-        of_kueue(&settings(), &Touched::Cluster("new".into())),
-        ["multikueue"],
-        "no set selects it"
-    );
+    assert_eq!(of_kueue(&settings(), &Touched::Cluster("gone".into())), ["gone"], "not listed");
+    let new = of_kueue(&settings(), &Touched::Cluster("new".into()));
+    assert_eq!(new, [""; 0], "no set selects it");
+}
+
+#[test]
+fn a_cluster_concerns_a_list_only_where_it_joins_or_leaves_it() {
+    let full: Vec<_> = (0..MAX_CLUSTERS).map(|it| format!("x{it}")).collect();
+    for (cluster, list, is_object_there, is_concerned) in [
+        ("a", json!(["a"]), true, false),
+        ("a", json!(["b"]), true, true),
+        ("gone", json!(["gone"]), true, true),
+        ("gone", json!(["a"]), false, false),
+        ("a", json!(full), true, false),
+        ("a", json!(full), false, true),
+        ("gone", json!(full), true, true),
+        ("gone", json!(full), false, false),
+        ("gone", json!("unreadable"), false, true),
+    ] {
+        let of_cluster = AccessKey::MultiKueueCluster(cluster.into());
+        let mut existing = existing(is_object_there.then_some(of_cluster));
+        let (config, found) = listing(&list);
+        existing.insert(config.clone(), found);
+        let touched = Touched::Cluster(cluster.into());
+        let keys = concerned(&settings(), &hub(), &touched, &known([]), &existing);
+        assert_eq!(keys.contains(&config), is_concerned, "{cluster} of {list}, {is_object_there}");
+    }
 }
 
 #[test]
@@ -115,14 +159,14 @@ fn a_cluster_that_joins_under_the_name_of_a_consumers_namespace_changes_all_of_i
     assert_eq!(settings.grant(&fleet, &key), Grant::Granted);
     let touched = arrive(&mut fleet, &member("blues", "prod"));
     assert_eq!(settings.grant(&fleet, &key), Grant::Refused, "its namespace is protected");
-    let concerned = settings.concerned(&fleet, &touched, &known([]), &BTreeMap::new());
+    let concerned = concerned(&settings, &fleet, &touched, &known([]), &BTreeMap::new());
     let cluster = AccessKey::MultiKueueCluster("a".into());
     assert!([AccessKind::Account.of(&key), cluster].iter().all(|key| concerned.contains(key)));
 }
 
 #[test]
 fn decisions_concern_the_objects_of_the_consumer_that_refers_to_the_placement() {
-    let of = |extra: serde_json::Value, account: &str| {
+    let of = |extra: Value, account: &str| {
         let object = json!({
             "namespace": "blues", "name": "jobs", "clusters": { "placementRef": { "name": "gpus" } },
         });
@@ -132,13 +176,13 @@ fn decisions_concern_the_objects_of_the_consumer_that_refers_to_the_placement() 
             { "namespace": "reds", "name": "apps" },
         ]));
         let consumer = settings.consumers.iter().find(|it| it.name.name == "jobs").unwrap();
-        let known = known(
+        let mut known = known(
             ["jobs", "other", "apps", "user-server"]
                 .map(|account| AccountKey { cluster: "gone".into(), account: account.into() }),
         );
+        known.share(&"shared".into(), &[consumer.name.clone()].into());
         let concerned = |clusters: Option<&BTreeSet<ClusterName>>| -> Vec<_> {
-            let mut keys = settings.objects_of(&hub(), &consumer.name, clusters, &known);
-            assert!(keys.remove(&AccessKey::ClusterAccess(consumer.name.clone())), "its status");
+            let keys = settings.objects_of(&hub(), &consumer.name, clusters, &known);
             keys.iter().map(ToString::to_string).collect()
         };
         let account = |cluster: &&str| format!("ManagedServiceAccount {cluster}/{account}");
@@ -149,7 +193,7 @@ fn decisions_concern_the_objects_of_the_consumer_that_refers_to_the_placement() 
     let (moved, all, account, accounts) = of(json!({}), "jobs");
     assert_eq!((moved, all), (account, accounts));
     let (moved, all, account, mut accounts) = of(json!({ "identity": "Own" }), "user-server");
-    accounts.pop();
+    accounts[2] = "ManagedServiceAccount shared/user-server".to_owned();
     assert_eq!((moved, all), (account, accounts), "the account of the user server is everywhere");
     let kueue = json!({ "multiKueue": { "configs": [{ "name": "multikueue" }] }, "argoCD": {} });
     let (moved, all, mut account, _) = of(kueue, "jobs");
@@ -197,15 +241,19 @@ proptest! {
             let accounts = before.iter().filter(|(_, grant, _)| granted(*grant));
             let known = known(accounts.map(|(key, ..)| key.clone()));
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
-            let existing = existing(
-                clusters.map(|(key, ..)| AccessKey::MultiKueueCluster(key.cluster.clone())),
-            );
-            let concerned = settings.concerned(&fleet, &touched, &known, &existing);
+            let clusters: BTreeSet<_> = clusters.map(|(key, ..)| key.cluster.clone()).collect();
+            let mut existing =
+                existing(clusters.iter().cloned().map(AccessKey::MultiKueueCluster));
+            let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+            existing.extend([listing(&json!(names))]);
+            let concerned = concerned(&settings, &fleet, &touched, &known, &existing);
             for (was, is) in before.iter().zip(&after) {
                 let key = &is.0;
                 prop_assert!(was.1 == is.1 || concerned.contains(&AccessKind::Account.of(key)), "{key} is not concerned by {step:?}");
                 let cluster = AccessKey::MultiKueueCluster(key.cluster.clone());
                 prop_assert!(was.2 == is.2 || concerned.contains(&cluster), "{cluster} is not concerned by {step:?}");
+                let list = AccessKey::MultiKueueConfig("multikueue".to_owned());
+                prop_assert!(granted(was.2) == granted(is.2) || concerned.contains(&list), "{key} moves by {step:?}");
             }
             before = after;
         }

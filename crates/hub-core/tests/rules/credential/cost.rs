@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
-use hub_core::consumer_access::{AccessKey, AccessSettings, KnownAccounts, ObservedAccess};
+use hub_core::consumer_access::{
+    AccessKey, AccessSettings, Concerned, KnownAccounts, ObservedAccess,
+};
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
 use hub_core::credential::account::Scope;
 use hub_core::credential::report::{Recipients, report};
@@ -14,11 +16,13 @@ use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant;
 use hub_core::known::Known;
 use hub_core::project::ProjectionSettings;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::concerned::{Profiles, concerned_by};
+use crate::consumer_concerned::listing;
 use crate::support::api::projection_of;
-use crate::support::consumer_access::settings_of;
+use crate::support::consumer_access::{settings_of, status_of};
 use crate::support::credential::{World, account, account_key, secret_key, token};
 use crate::support::{binding, by_labels, cluster, fleet, key, settings_of_permissions, with};
 
@@ -228,8 +232,8 @@ fn with_objects([clusters, namespaces, each]: [usize; 3]) -> (AccessSettings, Fl
     (settings_of(&access.collect()), fleet(objects([clusters, namespaces, 1, 0])))
 }
 
-/// What a change costs consumer access and the permissions of the syncer: the accounts that it concerns, and their plans;
-/// for namespaces also the statuses, the Roles, and the objects of Kueue and Argo CD.
+/// What a change costs consumer access and the permissions of the syncer: the accounts that it concerns, their plans and
+/// statuses, and the objects of Kueue and Argo CD; for namespaces also the Roles. A MultiKueueConfig lists every cluster.
 fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) -> Effort {
     let mut asking = AskingAccounts::new();
     for (consumer, cluster) in
@@ -239,23 +243,33 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
         let account = AskingAccount { scope, is_maintained: true };
         asking.insert(cluster.account(&consumer.account), account);
     }
+    let clusters: Vec<_> = fleet.cluster_names().map(ToString::to_string).collect();
+    let existing = BTreeMap::from([listing(&json!(clusters))]);
+    let known = KnownAccounts::default();
+    let mut counted_before = BTreeMap::new();
     counted(|| {
-        let now = jiff::Timestamp::UNIX_EPOCH;
-        for key in settings.concerned(fleet, touched, &KnownAccounts::default(), &BTreeMap::new()) {
+        let Concerned { mut keys, names, on_cluster } =
+            settings.concerned(fleet, touched, &known, &existing);
+        if let Touched::Cluster(cluster) = touched {
+            for name in on_cluster {
+                let only = Some([cluster.clone()].into());
+                settings.count(fleet, &name, only, None, |_, _| None, &mut counted_before);
+            }
+        }
+        for name in names {
+            keys.extend(settings.objects_of(fleet, &name, None, &known));
+            drop(status_of(settings, fleet, &name, None, |_, _| None, Timestamp::UNIX_EPOCH));
+            for role in ConsumerRole::both(&name) {
+                let permissions = settings_of_permissions();
+                let (consumers, absent) = (&settings.consumers, &Known::Absent);
+                let plan = role.plan(&permissions, fleet, consumers, Some(&asking), absent);
+                assert!(plan.is_ok());
+            }
+        }
+        for key in keys {
             match &key {
                 AccessKey::Access(_, key) => {
                     drop(settings.plan(fleet, key, &ObservedAccess::default()));
-                }
-                // A cluster costs its namespaces their statuses, and Kueue its lists.
-                _ if matches!(touched, Touched::Cluster(_)) => {}
-                AccessKey::ClusterAccess(name) => {
-                    drop(settings.status(fleet, name, None, |_, _| None, now));
-                    for role in ConsumerRole::both(name) {
-                        let permissions = settings_of_permissions();
-                        let (consumers, absent) = (&settings.consumers, &Known::Absent);
-                        let plan = role.plan(&permissions, fleet, consumers, Some(&asking), absent);
-                        assert!(plan.is_ok());
-                    }
                 }
                 AccessKey::ClusterSecret(key) => {
                     drop(settings.plan_cluster_secret(fleet, key, None, None, None));

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hub_api::cluster_access::ClusterAccess;
+use hub_api::cluster_access::{ClusterAccess, ClusterAccessStatus};
 use hub_api::names::{AccountKey, Namespace};
 use hub_core::consumer_access::{
     AccessAction, AccessKind, AccessName, AccessPlan, AccessRules, AccessSettings, Consumers,
-    DEFAULT_ACCOUNT_NAMESPACE, FoundObject, ObservedAccess, ObservedObject,
+    DEFAULT_ACCOUNT_NAMESPACE, FoundObject, ObservedAccess, ObservedObject, Unread,
 };
 use hub_core::finding::Reason;
 use hub_core::fleet::Fleet;
@@ -111,6 +111,20 @@ pub struct World {
     pub writes: Vec<String>,
 }
 
+/// The status that an object should have, counted anew.
+pub fn status_of<'a>(
+    settings: &AccessSettings,
+    fleet: &Fleet,
+    name: &AccessName,
+    unread: Option<Unread>,
+    observed: impl Fn(AccessKind, &AccountKey) -> Option<&'a FoundObject>,
+    now: jiff::Timestamp,
+) -> Option<ClusterAccessStatus> {
+    let mut counted = BTreeMap::new();
+    settings.count(fleet, name, None, unread.as_ref(), observed, &mut counted);
+    settings.status(fleet, name, unread, &counted, now)
+}
+
 pub fn observe(object: &Value) -> ObservedObject {
     let metadata: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
     ObservedObject::read(&metadata, Some(object))
@@ -128,7 +142,7 @@ impl World {
         let name = AccessName { namespace: namespace.into(), name: "app".to_owned() };
         let observed = |kind: AccessKind, _: &AccountKey| self.found.get(&kind);
         let now = jiff::Timestamp::UNIX_EPOCH;
-        let status = settings.status(fleet, &name, None, observed, now).unwrap().0;
+        let status = status_of(settings, fleet, &name, None, observed, now).unwrap();
         status.not_ready.into_iter().next().map(|it| (it.reason, it.message))
     }
 
