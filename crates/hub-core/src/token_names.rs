@@ -33,20 +33,25 @@ pub fn token_names<'a>(
     accounts: impl IntoIterator<Item = &'a AccountKey>,
 ) -> TokenNames {
     let mut granted = BTreeMap::<&ClusterName, bool>::new();
-    within_limits(accounts.into_iter().filter_map(|AccountKey { cluster, account }| {
+    let accounts = accounts.into_iter().filter_map(|AccountKey { cluster, account }| {
         let is_granted =
             granted.entry(cluster).or_insert_with(|| grant::is_anywhere(fleet, cluster));
         is_granted.then_some((cluster, account))
-    }))
+    });
+    within_limits(accounts, usize::MAX)
 }
 
-/// The names of these accounts of granted clusters, in order.
+/// The names of these accounts of granted clusters, in order, which have at most so many different names.
 pub(crate) fn within_limits<'a>(
     accounts: impl Iterator<Item = (&'a ClusterName, &'a AccountName)>,
+    different: usize,
 ) -> TokenNames {
     let mut result = TokenNames::default();
     let mut counts = BTreeMap::<&ClusterName, usize>::new();
     for (cluster, account) in accounts {
+        if result.names.len() == different {
+            break;
+        }
         if result.names.contains(account) || own_identity::is_reserved(account) {
             continue;
         }
