@@ -13,6 +13,7 @@ use std::time::Duration;
 use hub_api::names::{AccountKey, AccountName, Namespace, ProfileKey, SecretKey};
 use hub_api::text::Text;
 use hub_core::credential::account::Account;
+use hub_core::credential::backlog::Backlog;
 use hub_core::credential::copy::ObservedCopy;
 use hub_core::credential::index::{CredentialIndex, ProfileMetadata};
 use hub_core::credential::plan::{CopyPlan, is_cleared, priority};
@@ -44,9 +45,6 @@ pub(crate) const CONTROLLER: &str = "credential-syncer";
 /// The plurals of the written kinds, also the names of their loops in logs and metrics.
 pub(crate) const COPIES: &str = "secrets";
 pub(crate) const ACCOUNTS: &str = "managedserviceaccounts";
-
-/// How many keys are queued before other tasks run: some milliseconds of work.
-const AT_ONCE: usize = 256;
 
 /// How long after a change of a copy its account is reported on, so that many changes lead to one report.
 const REPORT_DELAY: Duration = Duration::from_millis(100);
@@ -85,20 +83,6 @@ pub(crate) struct State {
     /// The namespaces whose copies cannot be watched at present.
     failing: BTreeSet<Namespace>,
     backlog: Backlog,
-}
-
-/// What is to be queued in portions, so that other tasks run in between: a hub has tens of thousands of copies.
-#[derive(Default)]
-struct Backlog {
-    copies: BTreeSet<SecretKey>,
-    /// The accounts whose copies are all to be queued.
-    copies_of: BTreeSet<AccountKey>,
-    /// The namespaces whose copies are all to be queued, with the accounts that report on them.
-    namespaces: BTreeSet<Namespace>,
-    /// The accounts to report on, once the copies are queued.
-    accounts: BTreeSet<AccountKey>,
-    /// Whether every copy and every account is to be queued.
-    everything: bool,
 }
 
 impl Store {
@@ -157,32 +141,13 @@ impl Store {
             return false;
         }
         self.change(|fleet, state| {
-            let State { index, backlog, .. } = state;
-            if std::mem::take(&mut backlog.everything) {
-                backlog.namespaces = index.namespaces(fleet);
-                backlog.accounts = index.accounts().collect();
-                // A namespace may have the permission alone.
-                self.reach_again();
-            }
-            let copies: Vec<_> =
-                std::iter::from_fn(|| backlog.copies.pop_first()).take(AT_ONCE).collect();
-            if !copies.is_empty() {
-                self.queue_copies(fleet, state, copies);
-            } else if let Some(namespace) = backlog.namespaces.pop_first() {
-                let touched = Touched::Namespaces([namespace].into());
-                let (copies, accounts) = index.concerned(fleet, &touched);
-                backlog.copies.extend(copies);
-                backlog.accounts.extend(accounts);
-                self.reach_again();
-            } else if let Some(account) = backlog.copies_of.pop_first() {
-                backlog.copies.extend(index.keys_of(fleet, &account));
-            } else {
-                let accounts = std::iter::from_fn(|| backlog.accounts.pop_first());
-                let accounts: Vec<_> = accounts.take(AT_ONCE).collect();
-                for account in &accounts {
-                    self.queue_report(state, account.clone());
-                }
-                return !accounts.is_empty();
+            let next = state.backlog.next(&mut state.index, fleet);
+            let Some((copies, accounts)) = next else { return false };
+            // A namespace may have the permission alone.
+            self.reach_again();
+            self.queue_copies(fleet, state, copies);
+            for account in accounts {
+                self.queue_report(state, account);
             }
             true
         })
@@ -190,15 +155,8 @@ impl Store {
 
     /// Queues what a change of the fleet affects.
     pub(crate) fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
-        let mut state = self.state.lock();
-        let State { index, backlog, .. } = &mut *state;
-        if let Touched::Namespaces(namespaces) = touched {
-            backlog.namespaces.extend(namespaces.iter().cloned());
-        } else {
-            let (copies, accounts) = index.concerned(fleet, touched);
-            backlog.copies.extend(copies);
-            backlog.accounts.extend(accounts);
-        }
+        let State { index, backlog, .. } = &mut *self.state.lock();
+        backlog.add(index, fleet, touched);
         self.reach_again();
         self.has_backlog.notify_one();
     }
@@ -245,10 +203,7 @@ impl Store {
     ) -> Option<SecretKey> {
         let State { index, memory, backlog, unsettled, .. } = state;
         let is_queued = |key: &SecretKey| {
-            backlog.everything
-                || backlog.copies_of.contains(account)
-                || backlog.namespaces.contains(&key.namespace)
-                || backlog.copies.contains(key)
+            backlog.has(key)
                 || self.copies.holds(key)
                     && !memory.is_abandoned(key)
                     && !self.copies.written.is_hidden(key)
@@ -373,16 +328,13 @@ impl Store {
 
     /// Records whether the copies are known: all of them, or those of one namespace.
     pub(crate) fn set_copies_read(&self, namespace: Option<&Namespace>, is_read: bool) {
-        self.change(|fleet, state| {
-            let is_new = state.index.listed_copies.set(namespace, is_read);
-            match namespace {
-                _ if is_read && !is_new => {}
-                Some(namespace) => {
-                    state.backlog.copies.extend(state.index.keys_in(fleet, namespace));
-                }
-                None => state.backlog.everything = true,
-            }
-        });
+        let State { index, backlog, .. } = &mut *self.state.lock();
+        let is_new = index.listed_copies.set(namespace, is_read);
+        match namespace {
+            _ if is_read && !is_new => {}
+            Some(namespace) => backlog.add_namespaces([namespace.clone()], false),
+            None => backlog.everything = true,
+        }
         self.has_backlog.notify_one();
     }
 
@@ -408,7 +360,7 @@ impl Store {
         };
         if is_changed {
             if state.index.has_copies(namespace) {
-                state.backlog.namespaces.insert(namespace.clone());
+                state.backlog.add_namespaces([namespace.clone()], true);
                 self.has_backlog.notify_one();
             }
             self.follow_namespace(&mut state, namespace);

@@ -11,10 +11,11 @@
 //! - **Copies of two accounts can have the same name.** The first remains; annotations on the copy identify its
 //!   account, and the other account is reported.
 //!
-//! [`account`], [`source`] and [`copy`] are what is read of the objects, [`index`] stores them, [`plan`] decides, and
-//! [`state`], [`tally`] and [`report`] describe the result for people.
+//! [`account`], [`source`] and [`copy`] are what is read of the objects, [`index`] stores them, [`backlog`] is what
+//! changes concern, [`plan`] decides, and [`state`], [`tally`] and [`report`] describe the result for people.
 
 pub mod account;
+pub mod backlog;
 pub mod copy;
 pub mod index;
 pub mod plan;

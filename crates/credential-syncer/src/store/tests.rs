@@ -3,6 +3,7 @@
 use hub_api::managed_cluster::ManagedCluster;
 use hub_api::names::ClusterSetName;
 use hub_api::secret::Secret;
+use hub_core::credential::backlog::AT_ONCE;
 use hub_core::credential::index::SyncSettings;
 use hub_core::fleet::{
     BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet,
@@ -42,17 +43,13 @@ async fn the_first_tokens_of_a_name_queue_its_copies_in_portions() {
     const COUNT: usize = AT_ONCE + 1;
     let (store, account) = (store(), AccountKey { cluster: "c1".into(), account: "app".into() });
     store.change(|_, State { index, .. }| {
-        let asking = json!({ "metadata": { "namespace": "c1", "name": "app", "labels": {
-            "authentication.open-cluster-management.io/sync-to-clusterprofile": "true",
-        } } });
+        let labels = json!({ hub_api::labels::SYNC_TO_CLUSTER_PROFILE: "true" });
+        let asking = json!({ "metadata": { "namespace": "c1", "name": "app", "labels": labels } });
         let asking = serde_json::from_value(asking).unwrap();
         index.apply_account(account.clone(), Account::read(Ok(asking)));
         for number in 0..COUNT {
             let key = account.copy_in(&Namespace::from(format!("n{number}").as_str()));
-            let secret =
-                json!({ "metadata": { "namespace": key.namespace.as_str(), "name": &*key.name } });
-            let secret: Secret = serde_json::from_value(secret).unwrap();
-            index.apply_copy(&key, ObservedCopy::read(&key, Ok(&secret)));
+            index.apply_copy(&key, ObservedCopy::read(&key, Ok(&Secret::default())));
         }
         index.knows_accounts = true;
         index.reach_accounts(&fleet(), &account.cluster);

@@ -18,7 +18,7 @@ use crate::credential::secret_map::SecretMap;
 use crate::credential::source::{Credential, TokenSource};
 use crate::credential::state::State;
 use crate::credential::tally::{Change, Counted, Tally};
-use crate::fleet::{Fleet, Touched};
+use crate::fleet::Fleet;
 use crate::grant;
 use crate::nested;
 use crate::own_identity;
@@ -77,7 +77,7 @@ impl ProfileMetadata {
 
 /// What is known about the Secret with one key.
 #[derive(Debug, Default, PartialEq)]
-struct Slot {
+pub(super) struct Slot {
     /// The Secret there, if observed.
     observed: Option<ObservedCopy>,
     /// The Secret that this process has created there and not deleted.
@@ -135,7 +135,7 @@ pub struct CredentialIndex {
     pub listed_sources: Listed<AccountName>,
     /// The accounts whose tokens may be copied, and their names.
     pub reach: Reach,
-    copies: SecretMap<Box<Slot>>,
+    pub(super) copies: SecretMap<Box<Slot>>,
     /// What was planned last, by account.
     pub tally: Tally,
     /// The namespaces of which every copy is known.
@@ -205,7 +205,7 @@ impl CredentialIndex {
     /// may have to be deleted.
     pub fn forget_copies(&mut self, namespace: &Namespace) {
         self.listed_copies.set(Some(namespace), false);
-        let keys: Vec<_> = self.known_keys(namespace).collect();
+        let keys: Vec<_> = self.known_keys(namespace, "").collect();
         for key in keys {
             self.change_slot(&key, |slot| slot.observed = None);
         }
@@ -220,7 +220,7 @@ impl CredentialIndex {
     /// Whether any copy is known in a namespace.
     #[must_use]
     pub fn has_copies(&self, namespace: &Namespace) -> bool {
-        let mut slots = self.copies.in_namespace(namespace);
+        let mut slots = self.copies.in_namespace(namespace, "");
         slots.any(|(_, slot)| slot.observed.is_some() || slot.created.is_some())
     }
 
@@ -230,15 +230,20 @@ impl CredentialIndex {
         !grant::is_bound(fleet, namespace) || self.settings.protected.protects(fleet, namespace)
     }
 
-    /// The keys in a namespace with a known Secret, or with a state: one without a Secret may no longer be wanted.
-    pub(super) fn known_keys(&self, namespace: &Namespace) -> impl Iterator<Item = SecretKey> {
-        let slots = self.copies.in_namespace(namespace);
+    /// The keys in a namespace, from this name on, with a known Secret, or with a state: one without a Secret may no longer be
+    /// wanted.
+    pub(super) fn known_keys(
+        &self,
+        namespace: &Namespace,
+        from: &str,
+    ) -> impl Iterator<Item = SecretKey> {
+        let slots = self.copies.in_namespace(namespace, from);
         slots.map(|(name, _)| SecretKey { namespace: namespace.clone(), name: name.clone() })
     }
 
     /// The Secrets with the keys of copies in a namespace, by name.
     pub fn copies_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &ObservedCopy)> {
-        let slots = self.copies.in_namespace(namespace);
+        let slots = self.copies.in_namespace(namespace, "");
         slots.filter_map(|(name, slot)| Some((name, slot.observed.as_ref()?)))
     }
 
@@ -605,48 +610,27 @@ impl CredentialIndex {
         wanted.map(Text::from).chain(there).map(copy_key).collect()
     }
 
-    /// The copies that a change of the fleet affects, and the accounts whose report may change. Updates the reach.
-    pub fn concerned(
-        &mut self,
-        fleet: &Fleet,
-        touched: &Touched,
-    ) -> (BTreeSet<SecretKey>, BTreeSet<AccountKey>) {
-        match touched {
-            Touched::Nothing | Touched::Report(_) => (BTreeSet::new(), BTreeSet::new()),
-            Touched::Cluster(cluster) => {
-                self.reach_cluster(fleet, cluster);
-                // The namespace of a cluster is protected as long as the cluster exists.
-                let namespace = Touched::Namespaces([Namespace::from(cluster.as_str())].into());
-                let (mut keys, mut accounts) = self.concerned(fleet, &namespace);
-                keys.extend(self.copies.of_cluster(cluster));
-                for account in self.accounts_of(cluster) {
-                    let named: Vec<_> = self.accounts_named(&account.copy_name()).collect();
-                    let namespaces = named.iter().flat_map(|it| self.namespaces_for(fleet, it));
-                    keys.extend(namespaces.map(|it| account.copy_in(it)));
-                }
-                accounts.extend(self.accounts_of(cluster));
-                (keys, accounts)
-            }
-            Touched::Namespaces(namespaces) => {
-                let (mut keys, mut accounts) = (BTreeSet::new(), BTreeSet::new());
-                for namespace in namespaces {
-                    let granted = grant::clusters_of(fleet, namespace);
-                    keys.extend(self.keys_among(namespace, &granted));
-                    let before: Vec<_> = self.reach.clusters_in(namespace).cloned().collect();
-                    let with_accounts =
-                        granted.iter().filter(|it| self.accounts.contains_key(**it));
-                    let concerned: BTreeSet<_> =
-                        with_accounts.map(|it| (*it).clone()).chain(before).collect();
-                    for cluster in &concerned {
-                        let is_granted = granted.contains(cluster);
-                        let accounts = || asking(&self.accounts, cluster);
-                        self.reach.set_granted(cluster, namespace, is_granted, accounts);
-                    }
-                    accounts.extend(self.asking_in(namespace, &concerned));
-                }
-                (keys, accounts)
-            }
-        }
+    /// The clusters with accounts that may be granted to a namespace, by names and selectors only, and those that are
+    /// reached there. Some occur several times.
+    pub(super) fn clusters_concerning<'a>(
+        &'a self,
+        fleet: &'a Fleet,
+        namespace: &Namespace,
+    ) -> impl Iterator<Item = &'a ClusterName> {
+        let candidates = fleet.candidates_in(namespace);
+        let candidates = candidates.filter(|it| self.accounts.contains_key(*it));
+        candidates.chain(self.reach.clusters_in(namespace))
+    }
+
+    /// Updates the reach of a cluster in a namespace. Returns whether the namespace is granted the cluster, or may be, and
+    /// if it is or was, the accounts that opt in to it.
+    pub(super) fn reach_in(&mut self, fleet: &Fleet, key: &ProfileKey) -> (bool, Vec<AccountKey>) {
+        let ProfileKey { namespace, cluster } = key;
+        let is_granted = grant::is_among(fleet, namespace, cluster);
+        let accounts = || asking(&self.accounts, cluster);
+        let was_granted = self.reach.set_granted(cluster, namespace, is_granted, accounts);
+        let concerned = (is_granted || was_granted).then_some(cluster);
+        (is_granted, self.asking_in(namespace, concerned).collect())
     }
 
     /// The namespaces that have a binding, or Secrets with the keys of copies, or a state of one.
@@ -658,17 +642,10 @@ impl CredentialIndex {
     /// Every key in a namespace, existing or wanted.
     #[must_use]
     pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        self.keys_among(namespace, &grant::clusters_of(fleet, namespace)).collect()
-    }
-
-    /// The same in a namespace to which these clusters are granted.
-    fn keys_among(
-        &self,
-        namespace: &Namespace,
-        granted: &BTreeSet<&ClusterName>,
-    ) -> impl Iterator<Item = SecretKey> {
-        let asking = self.asking_in(namespace, granted.iter().copied());
-        self.known_keys(namespace).chain(asking.map(|account| account.copy_in(namespace)))
+        let asking = self.asking_in(namespace, grant::clusters_of(fleet, namespace));
+        self.known_keys(namespace, "")
+            .chain(asking.map(|account| account.copy_in(namespace)))
+            .collect()
     }
 
     /// The accounts of these clusters that opt in to a namespace.
@@ -688,7 +665,7 @@ impl CredentialIndex {
         self.reach.clusters_with(account).map(|cluster| cluster.account(account))
     }
 
-    fn accounts_of(&self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> {
+    pub(super) fn accounts_of(&self, cluster: &ClusterName) -> impl Iterator<Item = AccountKey> {
         self.accounts_on(cluster).map(|(account, _)| cluster.account(account))
     }
 }

@@ -216,7 +216,7 @@ pub fn is_cleared(index: &CredentialIndex, fleet: &Fleet, namespace: &Namespace)
         |key: &SecretKey| plan(index, fleet, key, index.copy(key)).action == CopyAction::Nothing;
     index.listed_copies.has(namespace)
         && index.receives_nothing(fleet, namespace)
-        && index.known_keys(namespace).all(|key| is_settled(&key))
+        && index.known_keys(namespace, "").all(|key| is_settled(&key))
 }
 
 /// The older account takes precedence if nothing else decides.

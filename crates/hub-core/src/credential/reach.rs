@@ -74,31 +74,34 @@ impl Reach {
         self.set_cluster(cluster, accounts, known.unwrap_or_else(namespaces));
     }
 
-    /// Sets whether a cluster is granted to a namespace. `accounts` returns those of the cluster that opt in.
+    /// Sets whether a cluster is granted to a namespace, and returns whether it was. `accounts` returns those of the cluster
+    /// that opt in.
     pub(super) fn set_granted(
         &mut self,
         cluster: &ClusterName,
         namespace: &Namespace,
         is_granted: bool,
         accounts: impl FnOnce() -> BTreeSet<AccountName>,
-    ) {
+    ) -> bool {
         match (self.clusters.get_mut(cluster), is_granted) {
             (Some(reached), true) => {
-                reached.namespaces.insert(namespace.clone());
                 self.by_namespace.entry(namespace.clone()).or_default().insert(cluster.clone());
+                !reached.namespaces.insert(namespace.clone())
             }
             (Some(reached), false) => {
-                reached.namespaces.remove(namespace);
+                let was_granted = reached.namespaces.remove(namespace);
                 let is_last = reached.namespaces.is_empty();
                 nested::remove_value(&mut self.by_namespace, namespace, cluster);
                 if is_last {
                     self.set_cluster(cluster, BTreeSet::new(), BTreeSet::new());
                 }
+                was_granted
             }
             (None, true) => {
                 self.set_cluster(cluster, accounts(), BTreeSet::from([namespace.clone()]));
+                false
             }
-            (None, false) => {}
+            (None, false) => false,
         }
     }
 

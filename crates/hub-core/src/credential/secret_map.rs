@@ -47,9 +47,15 @@ impl<T> SecretMap<T> {
         self.by_namespace.keys()
     }
 
-    /// The values in a namespace, by name.
-    pub(super) fn in_namespace(&self, namespace: &Namespace) -> impl Iterator<Item = (&Text, &T)> {
-        self.by_namespace.get(namespace).into_iter().flatten()
+    /// The values in a namespace, by name, from this name on.
+    pub(super) fn in_namespace<'a>(
+        &'a self,
+        namespace: &Namespace,
+        from: &str,
+    ) -> impl Iterator<Item = (&'a Text, &'a T)> + use<'a, T> {
+        let names = self.by_namespace.get(namespace);
+        let range = (Bound::Included(from), Bound::Unbounded);
+        names.map(|names| names.range::<str, _>(range)).into_iter().flatten()
     }
 
     /// The names in a namespace that may be those of copies for a cluster. Some may be for another cluster whose name

@@ -211,7 +211,7 @@ fn a_namespace_becomes_protected_when_a_cluster_of_its_name_joins_and_not_when_o
     let Arrival::Touches(touched) = world.arrive(&member("team", "dev")) else {
         panic!("no cluster")
     };
-    assert!(world.index.concerned(&world.fleet, &touched).0.contains(&scene_key()));
+    assert!(world.concerned(&touched).0.contains(&scene_key()));
     world.settle();
     assert!(world.secrets.is_empty());
 }

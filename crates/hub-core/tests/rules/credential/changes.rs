@@ -60,12 +60,8 @@ struct Named {
 /// or a profile after, for a copy its key, for the fleet what it touches.
 fn make(world: &mut World, hub: &mut Hub, change: &Change) -> Named {
     match change {
-        Change::AccountsListed => {
-            world.index.knows_accounts = true;
-        }
-        Change::SourcesListed => {
-            world.index.listed_sources.set(None, true);
-        }
+        Change::AccountsListed => world.index.knows_accounts = true,
+        Change::SourcesListed => _ = world.index.listed_sources.set(None, true),
         Change::Secret(index, secret) => {
             let key = secret_keys().swap_remove(*index);
             let changed = match secret {
@@ -102,9 +98,7 @@ fn arrive_or_leave(world: &mut World, subject: &Value, arrives: bool) -> Named {
             named.keys.extend(world.index.keys_at(&world.fleet, &key(namespace, name)));
         }
         Arrival::Touches(touched) => {
-            let (keys, accounts) = world.index.concerned(&world.fleet, &touched);
-            named.keys.extend(keys);
-            named.accounts.extend(accounts);
+            (named.keys, named.accounts) = world.concerned(&touched);
         }
     }
     named
@@ -172,7 +166,8 @@ proptest! {
         }
         for namespace in secret_keys().into_iter().map(|copy_key| copy_key.namespace).collect::<BTreeSet<_>>() {
             world.index.listed_copies.set(Some(&namespace), true);
-            check(&world, world.index.keys_in(&world.fleet, &namespace), namespace.as_str())?;
+            let named = world.concerned(&Touched::Namespaces([namespace.clone()].into())).0;
+            check(&world, named, namespace.as_str())?;
         }
     }
 
@@ -237,10 +232,10 @@ fn a_change_of_one_cluster_names_no_place_that_only_others_have() {
         world.arrive(&object);
     }
     world.settle();
-    let (named, accounts) = world.index.concerned(&world.fleet, &Touched::Cluster("c1".into()));
+    let (named, accounts) = world.concerned(&Touched::Cluster("c1".into()));
     assert_eq!(named.iter().collect::<Vec<_>>(), [&scene_key()]);
     assert_eq!(accounts, [account_key("c1", "kueue")].into());
-    let nothing = world.index.concerned(&world.fleet, &Touched::Nothing);
+    let nothing = world.concerned(&Touched::Nothing);
     assert_eq!(nothing, (BTreeSet::new(), BTreeSet::new()));
     let keys = world.index.keys_of(&world.fleet, &account_key("c2", "kueue"));
     assert!(keys.iter().all(|named| *named == secret_key("team", "c2-kueue")), "{keys:?}");
@@ -262,5 +257,5 @@ fn a_cluster_that_leaves_before_its_copy_was_created_names_the_place_for_the_acc
     let Arrival::Touches(touched) = world.arrive(&member("a", "dev")) else { panic!("no cluster") };
     let CopyAction::Create(second) = world.plan(&shared).action else { panic!("no copy") };
     assert_ne!(first, second);
-    assert!(world.index.concerned(&world.fleet, &touched).0.contains(&shared));
+    assert!(world.concerned(&touched).0.contains(&shared));
 }

@@ -10,6 +10,7 @@ use hub_core::consumer_access::{
 };
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
 use hub_core::credential::account::Scope;
+use hub_core::credential::backlog::{AT_ONCE, Backlog};
 use hub_core::credential::report::{Recipients, report};
 use hub_core::effort::{self, Effort};
 use hub_core::fleet::{Fleet, Touched};
@@ -87,8 +88,7 @@ impl Syncer {
     fn plan_all(&mut self) {
         for namespace in self.world.index.namespaces(&self.world.fleet) {
             let touched = Touched::Namespaces([namespace].into());
-            let (keys, _) = self.world.index.concerned(&self.world.fleet, &touched);
-            for key in keys {
+            for key in self.world.concerned(&touched).0 {
                 self.plan(&key);
             }
         }
@@ -130,17 +130,38 @@ fn accounts_cost_the_namespaces_that_they_name_and_not_those_that_others_name() 
     assert_eq!(one.plans, 4 * 6, "each copy is planned once, and nothing else");
     assert!(other.plans == 2 * one.plans && other.decisions <= 2 * one.decisions, "{other:?}");
 
-    let World { mut index, fleet, .. } = World::of(of_one_namespace_each(4, 6));
+    let mut world = World::of(of_one_namespace_each(4, 6));
+    let World { index, fleet, .. } = &world;
     let account = account_key("c1", "a1");
-    let of_account = counted(|| assert_eq!(index.keys_of(&fleet, &account).len(), 1));
-    let report = counted(|| drop(Recipients::of(&index, &fleet, &account)));
+    let of_account = counted(|| assert_eq!(index.keys_of(fleet, &account).len(), 1));
+    let report = counted(|| drop(Recipients::of(index, fleet, &account)));
     assert_eq!((of_account.decisions, report.decisions), (1, 1));
-    assert_eq!(index.keys_at(&fleet, &key("n1", "c1")).len(), 1);
+    assert_eq!(index.keys_at(fleet, &key("n1", "c1")).len(), 1);
     for (touched, keys, accounts) in
         [(Touched::Cluster("c1".into()), 6, 6), (Touched::Namespaces(["n1".into()].into()), 4, 4)]
     {
-        let concerned = index.concerned(&fleet, &touched);
+        let concerned = world.concerned(&touched);
         assert_eq!((concerned.0.len(), concerned.1.len()), (keys, accounts), "{touched:?}");
+    }
+}
+
+#[test]
+fn what_concerns_a_namespace_or_everything_is_found_in_portions_and_in_the_backlog_until_then() {
+    let World { mut index, fleet, .. } = Syncer::start(objects([2 * AT_ONCE + 1, 1, 1, 2])).world;
+    for everything in [false, true] {
+        let mut left = index.keys_in(&fleet, &"n0".into());
+        let (mut backlog, mut reports, mut next) = (Backlog::default(), left.len(), None);
+        backlog.add_namespaces(["n0".into()], !everything);
+        backlog.everything = everything;
+        while counted(|| next = backlog.next(&mut index, &fleet)).decisions <= AT_ONCE
+            && let Some((copies, accounts)) = next.take()
+        {
+            assert!(copies.len().max(accounts.len()) <= AT_ONCE);
+            left.retain(|key| copies.binary_search(key).is_err());
+            assert!(left.iter().all(|key| backlog.has(key)));
+            reports -= accounts.len();
+        }
+        assert_eq!((left.len(), reports), (0, 0), "{everything}");
     }
 }
 
@@ -217,13 +238,8 @@ fn with_objects([clusters, namespaces, each]: [usize; 3]) -> (AccessSettings, Fl
     let names = (0..namespaces)
         .flat_map(|it| (0..each).map(move |each| (format!("n{it}"), format!("n{it}-{each}"))));
     let access = names.map(|(namespace, name)| {
-        let (mut argo_cd, mut kueue) = (Value::Null, Value::Null);
-        if name.ends_with("-0") {
-            argo_cd = json!({});
-        }
-        if name == "n0-0" {
-            kueue = json!({ "configs": [{ "name": "multikueue" }] });
-        }
+        let argo_cd = name.ends_with("-0").then(|| json!({}));
+        let kueue = (name == "n0-0").then(|| json!({ "configs": [{ "name": "multikueue" }] }));
         json!({
             "namespace": namespace, "name": name, "argoCD": argo_cd, "multiKueue": kueue,
             "clusters": { "selector": { "matchLabels": { "in-0": "" } } },
@@ -235,14 +251,10 @@ fn with_objects([clusters, namespaces, each]: [usize; 3]) -> (AccessSettings, Fl
 /// What a change costs consumer access and the permissions of the syncer: the accounts that it concerns, their plans and
 /// statuses, and the objects of Kueue and Argo CD; for namespaces also the Roles. A MultiKueueConfig lists every cluster.
 fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) -> Effort {
-    let mut asking = AskingAccounts::new();
-    for (consumer, cluster) in
-        settings.consumers.iter().flat_map(|it| fleet.cluster_names().map(move |of| (it, of)))
-    {
-        let scope = Scope::EveryGrantedNamespace;
-        let account = AskingAccount { scope, is_maintained: true };
-        asking.insert(cluster.account(&consumer.account), account);
-    }
+    let account = AskingAccount { scope: Scope::EveryGrantedNamespace, is_maintained: true };
+    let names = settings.consumers.iter().map(|consumer| &consumer.account);
+    let keys = names.flat_map(|name| fleet.cluster_names().map(|cluster| cluster.account(name)));
+    let asking: AskingAccounts = keys.map(|key| (key, account.clone())).collect();
     let clusters: Vec<_> = fleet.cluster_names().map(ToString::to_string).collect();
     let existing = BTreeMap::from([listing(&json!(clusters))]);
     let known = KnownAccounts::default();

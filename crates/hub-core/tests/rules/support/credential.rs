@@ -10,6 +10,7 @@ use hub_api::labels;
 use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain, is_label_value};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
+use hub_core::credential::backlog::Backlog;
 use hub_core::credential::copy::{FIELD_MANAGER, ObservedCopy};
 use hub_core::credential::index::{CreatedCopy, CredentialIndex, ProfileMetadata, SyncSettings};
 use hub_core::credential::plan::{CopyAction, CopyPlan, plan};
@@ -133,10 +134,8 @@ pub fn scene_with(kind: &str, patch: &Value) -> Vec<Value> {
 
 /// The scene with an account whose token is for these namespaces.
 pub fn annotated(namespaces: &str) -> Vec<Value> {
-    scene_with(
-        "ManagedServiceAccount",
-        &json!({ "metadata": { "annotations": { (labels::SYNC_TO_NAMESPACES): namespaces } } }),
-    )
+    let annotations = json!({ (labels::SYNC_TO_NAMESPACES): namespaces });
+    scene_with("ManagedServiceAccount", &json!({ "metadata": { "annotations": annotations } }))
 }
 
 /// The scene without the object of that kind.
@@ -215,10 +214,8 @@ impl World {
             }
             "Secret" => {
                 let source = serde_json::from_value::<Secret>(object.clone());
-                let source = source.map_or_else(
-                    |_| TokenSource::unreadable(),
-                    |secret| TokenSource::read(&secret),
-                );
+                let source =
+                    source.map_or_else(|_| TokenSource::unreadable(), |it| TokenSource::read(&it));
                 Arrival::Changes(self.index.set_source(&account_key(namespace, name), Some(source)))
             }
             "ClusterProfile" => {
@@ -340,15 +337,23 @@ impl World {
         namespaces.iter().flat_map(|it| self.index.keys_in(&self.fleet, it)).collect()
     }
 
+    /// The copies that a change of the fleet concerns, and the accounts whose report it does.
+    pub fn concerned(&mut self, touched: &Touched) -> (BTreeSet<SecretKey>, BTreeSet<AccountKey>) {
+        let (Self { index, fleet, .. }, mut backlog) = (self, Backlog::default());
+        backlog.add(index, fleet, touched);
+        let portions = std::iter::from_fn(|| backlog.next(index, fleet));
+        let (copies, accounts): (Vec<_>, Vec<_>) = portions.unzip();
+        (copies.into_iter().flatten().collect(), accounts.into_iter().flatten().collect())
+    }
+
     /// What is reported on an account when every key is planned.
     pub fn report(&self, account: &AccountKey) -> Option<Report> {
         let mut troubles = Troubles::new();
         for key in self.keys() {
-            let states = self.plan(&key).states.into_iter();
-            for (_, state) in states.filter(|(of, state)| {
-                of == account && state.is_counted() && *state != State::Synced
-            }) {
-                troubles.entry(state).or_default().insert(key.namespace.clone());
+            for (of, state) in self.plan(&key).states {
+                if of == *account && state.is_counted() && state != State::Synced {
+                    troubles.entry(state).or_default().insert(key.namespace.clone());
+                }
             }
         }
         let recipients = Recipients::of(&self.index, &self.fleet, account);
@@ -357,11 +362,8 @@ impl World {
 
     /// The state of the account there.
     pub fn state(&self, copy_key: &SecretKey, account: &AccountKey) -> Option<State> {
-        self.plan(copy_key)
-            .states
-            .into_iter()
-            .find(|(key, _)| key == account)
-            .map(|(_, state)| state)
+        let mut states = self.plan(copy_key).states.into_iter();
+        states.find_map(|(key, state)| (key == *account).then_some(state))
     }
 
     /// Plans and writes for every key until nothing is left to do.
@@ -383,6 +385,7 @@ impl World {
     /// Executes a plan, and records the response.
     pub fn write(&mut self, key: &SecretKey, action: &CopyAction) {
         let holder = self.plan(key).holder;
+        let managed = json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
         match action {
             CopyAction::Nothing => return,
             // The response is AlreadyExists, and the Secret there is read.
@@ -394,8 +397,7 @@ impl World {
                 let mut created = serde_json::to_value(secret).unwrap();
                 created["metadata"]["uid"] = json!(format!("uid-{}", self.made));
                 created["metadata"]["resourceVersion"] = json!("1");
-                created["metadata"]["managedFields"] =
-                    json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
+                created["metadata"]["managedFields"] = managed;
                 assert_eq!(names(&created), (key.namespace.as_str(), &*key.name));
                 self.secrets.insert(key.clone(), created);
                 let created = CreatedCopy { uid: self.version(key).uid, account: holder.unwrap() };
@@ -412,27 +414,21 @@ impl World {
                 assert!(!matches!(&change, [Some(one), Some(other)] if one != other), "{change:?}");
                 let frozen = before["immutable"] == true && before["data"] != after["data"];
                 assert!(!frozen, "Invalid: the data of {key} is immutable");
-                after["metadata"]["managedFields"] =
-                    json!([{ "manager": FIELD_MANAGER, "operation": "Update" }]);
+                after["metadata"]["managedFields"] = managed;
                 raise_version(&mut after);
                 self.secrets.insert(key.clone(), after);
             }
             CopyAction::Delete(version) => {
                 assert_eq!(self.version(key), *version, "Conflict: {key}");
-                assert!(
-                    self.secrets[key]["metadata"]["deletionTimestamp"].is_null(),
-                    "{key} is deleted twice"
-                );
+                let ends = &self.secrets[key]["metadata"]["deletionTimestamp"];
+                assert!(ends.is_null(), "{key} is deleted twice");
                 self.delete(key);
             }
             CopyAction::DeleteByUid(uid) => {
                 let seen = self.index.copy(key);
                 assert!(seen.is_none_or(|seen| !seen.terminating), "{key} is deleted twice");
-                if self
-                    .secrets
-                    .get(key)
-                    .is_some_and(|secret| secret["metadata"]["uid"] == uid.to_string())
-                {
+                let is_it = |secret: &Value| secret["metadata"]["uid"] == uid.to_string();
+                if self.secrets.get(key).is_some_and(is_it) {
                     self.delete(key);
                 } else {
                     self.index.set_created(key, None);
@@ -441,12 +437,7 @@ impl World {
         }
         if let Some(secret) = self.secrets.get(key) {
             assert!(is_dns_subdomain(&key.name), "Invalid: {key}");
-            for value in secret["metadata"]["labels"]
-                .as_object()
-                .into_iter()
-                .flatten()
-                .map(|(_, value)| value)
-            {
+            for (_, value) in secret["metadata"]["labels"].as_object().into_iter().flatten() {
                 assert!(is_label_value(value.as_str().unwrap()), "Invalid: the label {value}");
             }
         }
