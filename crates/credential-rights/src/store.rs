@@ -21,7 +21,7 @@ use hub_core::known::Known;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
 use hub_core::rights::{COMPONENT, Needs, ObservedRole, PermissionSettings, cleared_by, names_in};
-use hub_core::token_names::{MAX_OF_A_CLUSTER, token_names};
+use hub_core::token_names::{MAX_OF_A_CLUSTER, TokenNames, token_names};
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
 use hub_runtime::observe::report::Reporter;
@@ -38,7 +38,8 @@ pub(crate) const BINDINGS: &str = "rolebindings";
 pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
 pub(crate) const ROLES: &str = "roles";
 
-/// The shortest time between two writes that only add names to a Role: each write has all its names.
+/// The shortest time between two writes that only add names to a Role, since each write has all its names, and between two
+/// plans of the role for tokens, since each visits all accounts.
 const WIDENING: Duration = Duration::from_secs(1);
 
 /// A key of the queue.
@@ -111,9 +112,11 @@ pub(crate) struct RightsState {
     objects: BTreeMap<RightsKey, ObservedRole>,
     /// The lists that are complete, so that what is missing does not exist.
     listed: BTreeSet<List>,
-    /// Whether each cluster with such accounts was granted to any namespace when it last changed. A change of a binding
-    /// or a set clears this.
+    /// Whether each cluster with such accounts was granted to any namespace when it last changed, or when the role for
+    /// tokens was last planned, which a change of a binding or a set queues.
     granted: BTreeMap<ClusterName, bool>,
+    /// When the role for tokens was last planned, and whether all names were within the limits.
+    tokens: Option<(Instant, bool)>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
     /// The ClusterAccesses.
@@ -148,11 +151,20 @@ impl RightsState {
         }
     }
 
-    /// Whether the role for tokens names an account, and so few that a further account of this name changes nothing.
+    /// Whether the role for tokens names a new account, and no name exceeds the limits, nor does one of its cluster with it:
+    /// it changes nothing.
     fn names_token(&self, account: &AccountKey) -> bool {
         let rules = self.objects.get(&RightsKey::Tokens).map_or(&[][..], |role| &role.rules);
-        let names = names_in(rules);
-        names.contains(account.account.as_str()) && names.len() < MAX_OF_A_CLUSTER
+        self.tokens.is_some_and(|(_, is_complete)| is_complete)
+            && self.accounts_on(&account.cluster).nth(MAX_OF_A_CLUSTER - 1).is_none()
+            && names_in(rules).contains(account.account.as_str())
+    }
+
+    /// The names by which tokens are watched, for a plan of the role for tokens.
+    fn token_names(&mut self, fleet: &Fleet) -> BTreeSet<AccountName> {
+        let TokenNames { names, left_out, granted } = token_names(fleet, self.accounts.keys());
+        (self.tokens, self.granted) = (Some((Instant::now(), left_out.is_empty())), granted);
+        names
     }
 
     /// Records whether a cluster is granted to any namespace, if accounts there opt in; returns whether that may have
@@ -289,7 +301,6 @@ impl Store {
         &self,
         namespaces: impl IntoIterator<Item = &'a Namespace>,
     ) {
-        self.state.lock().granted.clear();
         for namespace in namespaces {
             self.add(RightsKey::Copies(namespace.clone()));
             self.queue_roles_in(namespace);
@@ -372,14 +383,20 @@ impl Store {
     /// none is added to the role.
     pub(crate) fn token_names(&self, role: &Known<ObservedRole>) -> Option<BTreeSet<AccountName>> {
         let fleet = self.fleet.read();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let is_listed = state.listed.contains(&List::Accounts);
-        let mut names = is_listed.then(|| token_names(&fleet, state.accounts.keys()).names)?;
+        let mut names = is_listed.then(|| state.token_names(&fleet))?;
         if !fleet.is_read() {
             let before = names_in(role.present().map_or(&[], |role| &role.rules));
             names.retain(|name| before.contains(name.as_str()));
         }
         Some(names)
+    }
+
+    /// How long the next plan of the role for tokens has to wait.
+    pub(crate) fn wait_for_tokens(&self) -> Option<Duration> {
+        let (planned, _) = self.state.lock().tokens?;
+        WIDENING.checked_sub(planned.elapsed()).filter(|left| !left.is_zero())
     }
 
     /// The uid of the role for copies.

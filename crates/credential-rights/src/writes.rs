@@ -109,6 +109,9 @@ impl Objects for Store {
     }
 
     fn plan(&self, key: &RightsKey, read: Option<&Read>) -> Planned<Self> {
+        if let (RightsKey::Tokens, None, Some(wait)) = (key, read, self.wait_for_tokens()) {
+            return Planned::Wait(wait);
+        }
         let action = match self.plan_next(key, read) {
             Ok(action) => action,
             Err(why) => return Planned::Write(Action::Nothing, Some(why)),

@@ -24,6 +24,8 @@ pub struct TokenNames {
     pub names: BTreeSet<AccountName>,
     /// The accounts of granted clusters whose names exceed the limits.
     pub left_out: BTreeSet<AccountKey>,
+    /// Whether each cluster with such accounts is granted to any namespace.
+    pub granted: BTreeMap<ClusterName, bool>,
 }
 
 /// The names of these accounts, which opt in to copies and must be sorted.
@@ -38,7 +40,9 @@ pub fn token_names<'a>(
             granted.entry(cluster).or_insert_with(|| grant::is_anywhere(fleet, cluster));
         is_granted.then_some((cluster, account))
     });
-    within_limits(accounts, usize::MAX)
+    let names = within_limits(accounts, usize::MAX);
+    let granted = granted.into_iter().map(|(cluster, is_granted)| (cluster.clone(), is_granted));
+    TokenNames { granted: granted.collect(), ..names }
 }
 
 /// The names of these accounts of granted clusters, in order, which have at most so many different names.

@@ -1,23 +1,29 @@
-//! Which changes of a cluster concern the names of tokens.
+//! Which changes of a cluster or an account concern the names of tokens.
 
-use hub_api::managed_cluster::ManagedCluster;
 use hub_core::credential::account::Scope;
 use hub_core::fleet::{
     BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet,
 };
 use hub_core::selector::ClusterSelector;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use serde_json::json;
 
 use super::*;
 
 fn cluster(set: &str, version: &str) -> ObservedCluster {
-    let cluster: ManagedCluster = serde_json::from_value(json!({
-        "apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster",
+    let cluster = json!({
         "metadata": { "name": "c1", "labels": { "cluster.open-cluster-management.io/clusterset": set } },
         "spec": { "hubAcceptsClient": true }, "status": { "version": { "kubernetes": version } },
-    }))
-    .unwrap();
-    ObservedCluster::read(Ok(cluster))
+    });
+    ObservedCluster::read(Ok(serde_json::from_value(cluster).unwrap()))
+}
+
+/// So many accounts on the cluster `c1` that opt in.
+fn asking(count: usize) -> AskingAccounts {
+    let key =
+        |it| AccountKey { cluster: "c1".into(), account: format!("app-{it}").as_str().into() };
+    let asking = AskingAccount { scope: Scope::EveryGrantedNamespace, is_maintained: true };
+    (0..count).map(|it| (key(it), asking.clone())).collect()
 }
 
 #[test]
@@ -33,8 +39,7 @@ fn a_cluster_concerns_tokens_when_it_begins_or_ceases_to_be_granted_anywhere() {
     }
     fleet.apply_cluster(name.clone(), cluster("blue", "v1.34.0"));
     assert!(state.grant_changed(&fleet, &name) && state.granted.is_empty(), "no account opts in");
-    let asking = AskingAccount { scope: Scope::EveryGrantedNamespace, is_maintained: true };
-    state.accounts.insert(AccountKey { cluster: name.clone(), account: "app".into() }, asking);
+    state.accounts = asking(1);
     assert!(state.grant_changed(&fleet, &name), "it is not known whether it was granted before");
     for (set, version, is_moved) in [
         ("blue", "v1.35.0", false),
@@ -46,6 +51,33 @@ fn a_cluster_concerns_tokens_when_it_begins_or_ceases_to_be_granted_anywhere() {
         fleet.apply_cluster(name.clone(), cluster(set, version));
         assert_eq!(state.grant_changed(&fleet, &name), is_moved, "{set} {version}");
     }
+    state.granted.clear();
+    state.token_names(&fleet);
+    assert!(!state.grant_changed(&fleet, &name), "the plan has recorded the grant");
+    fleet.delete_binding(&"other".into(), &"green".into());
+    assert!(state.grant_changed(&fleet, &name), "before the plan that this change has queued");
     fleet.delete_cluster(&name);
     assert!(state.grant_changed(&fleet, &name) && state.granted.is_empty());
+}
+
+#[test]
+fn an_account_changes_nothing_if_it_is_named_no_name_was_left_out_and_its_cluster_has_room() {
+    const ROOM: usize = MAX_OF_A_CLUSTER - 1;
+    let names: Vec<_> = (0..2 * MAX_OF_A_CLUSTER).map(|it| format!("other-{it}")).collect();
+    let role = json!({ "metadata": {}, "rules": [{ "verbs": ["get"], "resourceNames": names }] });
+    let role = serde_json::from_value::<ClusterRole>(role).unwrap();
+    let mut state = RightsState::default();
+    state.objects.insert(RightsKey::Tokens, role.into());
+    for (name, count, is_complete, changes_nothing) in [
+        ("other-7", ROOM, Some(true), true),
+        ("new", ROOM, Some(true), false),
+        ("other-7", ROOM + 1, Some(true), false),
+        ("other-7", ROOM, Some(false), false),
+        ("other-7", ROOM, None, false),
+    ] {
+        state.accounts = asking(count);
+        state.tokens = is_complete.map(|is_complete| (Instant::now(), is_complete));
+        let account = ClusterName::from("c1").account(&name.into());
+        assert_eq!(state.names_token(&account), changes_nothing, "{name} {count} {is_complete:?}");
+    }
 }

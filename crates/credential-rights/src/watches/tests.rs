@@ -9,7 +9,7 @@ use hub_core::protected::ProtectedNamespaces;
 use hub_core::rights::{CLEARED_NAMESPACES, GRACE, PermissionSettings};
 use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
-use hub_runtime::reconciler::{Objects, Planned};
+use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::watch::ObjectKey;
 use kube::{Client, Config};
 use parking_lot::Mutex;
@@ -18,7 +18,6 @@ use tokio::time::{advance, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::CredentialRights;
 
 /// The permissions of the object in a namespace and with a name.
 fn roles_of(of: &str) -> [String; 2] {
@@ -54,12 +53,7 @@ fn settings() -> PermissionSettings {
 /// The state of a process that sends no request.
 fn store() -> Arc<Store> {
     let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
-    let mut store = None;
-    let _ = Process::new(Setup::new(client)).add(Some(settings()), |shared, settings| {
-        store = Some(Store::new(shared, settings.clone()));
-        CredentialRights::new(shared, settings)
-    });
-    let store = store.unwrap();
+    let store = Store::new(&Process::new(Setup::new(client)).shared, settings());
     // One of them is in the namespace of a cluster.
     for (namespace, name) in [("team", "app"), ("c1", "own")] {
         let object = json!({
@@ -185,13 +179,13 @@ async fn an_account_concerns_the_tokens_when_it_has_a_new_name_and_a_role_that_m
     let mut tokens = cluster_role(1);
     tokens.rules = role(1).rules;
     tokens_role_sink(&store).apply(&in_team(), Ok(tokens));
-    queued(&store).await;
+    store.set_listed(List::Accounts, true);
+    assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));
+    store.token_names(&Known::Unknown);
     ask(&store, &account("c1", "old"), asking(None));
     assert_eq!(queued(&store).await, [""; 0], "the tokens of this name are watched");
     store.set_account(&account("c1", "old"), None);
     assert_eq!(queued(&store).await, ["tokens"]);
-    store.set_listed(List::Accounts, true);
-    assert_eq!(queued(&store).await, all(&["team/app", "c1/own"], &["tokens"]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,11 +226,8 @@ async fn a_role_that_a_list_does_not_show_is_missing() {
     assert_eq!(store.observed(&RightsKey::Tokens), Known::Absent);
     tokens.apply(&in_team(), Ok(cluster_role(1)));
     list::<ClusterRole>(&mut tokens, true);
-    let present = Known::Present(cluster_role(1).into());
-    assert_eq!(
-        (queued(&store).await, store.observed(&RightsKey::Tokens)),
-        (vec!["tokens".to_owned()], present)
-    );
+    assert_eq!(queued(&store).await, ["tokens"]);
+    assert_eq!(store.observed(&RightsKey::Tokens), Known::Present(cluster_role(1).into()));
     Sink::<ClusterRole>::delete(&mut tokens, &in_team());
     assert_eq!(queued(&store).await, ["tokens"]);
     assert_eq!(store.observed(&RightsKey::Tokens), Known::Absent);
@@ -299,7 +290,22 @@ async fn while_a_kind_cannot_be_read_no_permission_is_created_or_replaced_and_no
     store.set_listed(List::Accounts, true);
     assert_eq!(next(&RightsKey::Tokens), Some("patch"));
     Sink::<ClusterRole>::unread(&mut tokens);
+    advance(Duration::from_secs(1)).await;
     assert_eq!(next(&RightsKey::Tokens), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_role_for_tokens_is_planned_at_once_then_once_a_second_and_after_a_conflict_at_once() {
+    let (store, missing) = (store(), Read { object: None });
+    let waits = |read| matches!(store.plan(&RightsKey::Tokens, read), Planned::Wait(_));
+    assert_eq!([waits(None), waits(None)], [false; 2], "there is no list of accounts");
+    store.set_listed(List::Accounts, true);
+    for _ in 0..2 {
+        assert_eq!([waits(None), waits(None)], [false, true]);
+        advance(Duration::from_millis(999)).await;
+        assert_eq!([waits(None), waits(Some(&missing)), waits(None)], [true, false, true]);
+        advance(Duration::from_secs(1)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
