@@ -5,7 +5,7 @@
 #
 # usage: hack/bench.sh [--debug] [OPTION]...
 #        hack/bench.sh --vary SIZE=NUMBER [OPTION]...   with this size, and with it doubled three times: what a cold
-#                                                       start, a restart, heartbeats and lost clusters cost
+#                                                       start, a restart, heartbeats, lost clusters and labels cost
 #
 #   --debug   programs without optimization: for counts, not for time and memory
 #   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, and others that hack/bench.sh
@@ -25,7 +25,7 @@ if [ "${1-}" = --vary ]; then
   size=${2%=*} number=${2#*=}
   shift 2
   for factor in 1 2 4 8; do
-    hack/bench.sh "--$size=$((number * factor))" --scenarios restart,heartbeats,losses "$@"
+    hack/bench.sh "--$size=$((number * factor))" --scenarios restart,heartbeats,losses,labels "$@"
   done
   exit
 fi

@@ -200,6 +200,13 @@ impl Fleet {
         Ok(())
     }
 
+    /// Gives a cluster a label that nothing reads.
+    pub async fn label(&mut self, name: &str) -> Result<(), HubError> {
+        self.changes += 1;
+        let labels = json!({ "metadata": { "labels": { "bench": self.changes.to_string() } } });
+        merge(&self.client, &named(name), &labels).await
+    }
+
     /// Renews every cluster's lease, and changes a field of its status that nothing here reads.
     pub async fn heartbeat(&mut self) -> Result<(), HubError> {
         self.changes += 1;

@@ -27,6 +27,8 @@ pub enum Scenario {
     Losses,
     /// Clusters get a new version of Kubernetes one by one
     Versions,
+    /// Clusters get a label that nothing reads one by one
+    Labels,
     /// Clusters join the set one by one, and leave it
     Joins,
     /// A cluster moves to another set
@@ -73,6 +75,7 @@ pub async fn run(
             Scenario::Availability => steps.availability().await?,
             Scenario::Losses => steps.losses(size.one_by_one()).await?,
             Scenario::Versions => steps.versions(size.one_by_one()).await?,
+            Scenario::Labels => steps.labels(size.one_by_one()).await?,
             Scenario::Joins => steps.joins(size.one_by_one()).await?,
             Scenario::SetMove => steps.set_move().await?,
             Scenario::SetSwap => steps.set_swap().await?,
@@ -162,6 +165,16 @@ impl Steps<'_> {
             self.bench.converge(name).await?;
         }
         self.finish(name, limits::status(count * self.bench.options.size.namespaces), start).await
+    }
+
+    /// What selects clusters by their labels has to look at each of these.
+    async fn labels(&mut self, count: usize) -> Result<(), BenchError> {
+        let names = self.bench.fleet.first(count);
+        let start = self.bench.begin("labels").await?;
+        for cluster in &names {
+            self.bench.fleet.label(cluster).await?;
+        }
+        self.finish("labels", Limit::nothing(), start).await
     }
 
     async fn joins(&mut self, count: usize) -> Result<(), BenchError> {
