@@ -49,6 +49,10 @@ impl Controller for ConsumerAccess {
         self.0.fleet_changed(fleet, touched);
     }
 
+    fn fleet_read(&self) {
+        self.0.queue_everything();
+    }
+
     fn work(&self, stop: CancellationToken) -> BoxFuture<'static, ()> {
         reconciler::run(Arc::clone(&self.0), stop).boxed()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, KnownAccounts,
+    AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, KnownAccess,
     ObservedObject, OnCluster, PublishedCluster, secrets_in,
 };
 use hub_core::known::Known;
@@ -68,7 +68,7 @@ pub(crate) struct State {
     /// The accounts and namespaces whose watches may have to begin or to end.
     pub(crate) unfollowed: BTreeSet<Scope>,
     /// The accounts with an object.
-    pub(crate) known: KnownAccounts,
+    pub(crate) known: KnownAccess,
     /// The writes, by verb, that have been sent or are blocked: the other objects of the account do not wait for them.
     pub(crate) passed: BTreeMap<AccessKey, &'static str>,
     /// The namespace of the addon managed-serviceaccount on each cluster that shows one, and whether all are known.
@@ -76,8 +76,8 @@ pub(crate) struct State {
     pub(crate) knows_agents: bool,
     /// What the profiles in the namespaces of Argo CD's consumers publish.
     pub(crate) published: BTreeMap<ProfileKey, PublishedCluster>,
-    /// The clusters of the cluster Secrets that have not the name of ours for their cluster.
-    pub(crate) rivals: BTreeMap<(Namespace, String), ClusterName>,
+    /// The cluster Secrets that have not the name of ours for their cluster.
+    pub(crate) rivals: Pairs<(Namespace, String), ProfileKey>,
     /// The namespaces whose Secrets cannot be listed for some seconds.
     pub(crate) failing: BTreeSet<Namespace>,
     /// What the status of each ClusterAccess was last computed from.
@@ -122,9 +122,8 @@ impl State {
     pub(crate) fn integrations(&self) -> impl Iterator<Item = AccessKey> {
         let first = AccessKey::MultiKueueCluster("".into());
         let existing = self.objects.range(first..).map(|(key, _)| key.clone());
-        let rivals = self.rivals.iter();
-        let rivalled = rivals.map(|((namespace, _), cluster)| cluster.in_namespace(namespace));
-        existing.chain(rivalled.map(AccessKey::ClusterSecret))
+        let rivalled = self.rivals.rights_from(ClusterName::from("").in_namespace(&"".into()));
+        existing.chain(rivalled.cloned().map(AccessKey::ClusterSecret))
     }
 
     pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {
@@ -145,22 +144,17 @@ impl State {
         }
     }
 
-    /// A Secret of another name in this namespace for a cluster of this name.
-    pub(crate) fn rival(&self, ProfileKey { namespace, cluster }: &ProfileKey) -> Option<&str> {
-        let mut rivals = self.rivals_in(namespace);
-        rivals.find(|(_, of)| *of == cluster).map(|(secret, _)| secret)
+    /// A Secret of another name in the namespace of this profile for its cluster.
+    pub(crate) fn rival(&self, profile: &ProfileKey) -> Option<&str> {
+        self.rivals.of_right(profile).next().map(|(_, secret)| secret.as_str())
     }
 
     /// The keys of our Secrets in this namespace for whose clusters there is one of another name.
     pub(crate) fn rivalled_in(&self, namespace: &Namespace) -> impl Iterator<Item = AccessKey> {
-        self.rivals_in(namespace)
-            .map(|(_, cluster)| AccessKey::ClusterSecret(cluster.in_namespace(namespace)))
-    }
-
-    fn rivals_in(&self, namespace: &Namespace) -> impl Iterator<Item = (&str, &ClusterName)> {
-        let secrets = self.rivals.range((namespace.clone(), String::new())..);
-        let secrets = secrets.take_while(move |((of, _), _)| of == namespace);
-        secrets.map(|((_, secret), cluster)| (secret.as_str(), cluster))
+        let first = ClusterName::from("").in_namespace(namespace);
+        let profiles = self.rivals.rights_from(first);
+        let profiles = profiles.take_while(move |profile| profile.namespace == *namespace);
+        profiles.cloned().map(AccessKey::ClusterSecret)
     }
 
     /// Whether there is no cluster Secret of ours in a namespace, as far as its Secrets can be read.
@@ -185,8 +179,10 @@ impl State {
         let keys: Vec<_> = existing.chain(self.rivalled_in(namespace)).collect();
         for key in &keys {
             self.objects.remove(key);
+            if let AccessKey::ClusterSecret(profile) = key {
+                self.rivals.remove_right(profile);
+            }
         }
-        self.rivals.retain(|(of, _), _| of != namespace);
         self.failing.remove(namespace);
         keys
     }

@@ -36,6 +36,9 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 /// How many keys are queued at once, each with its decisions.
 const AT_ONCE: usize = 100;
 
+/// With so many keys in the backlog, no further ClusterAccess is divided into keys: all together they may have millions.
+const MANY_KEYS: usize = 50_000;
+
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
 /// the fields, and held shortly.
 pub(crate) struct Store {
@@ -224,9 +227,13 @@ impl Store {
         for consumer in consumers.filter(|it| it.placement_name().as_ref() == Some(placement)) {
             let keys =
                 settings.objects_of(&fleet, &consumer.name, clusters, &self.state.lock().known);
+            for cluster in clusters.into_iter().flatten() {
+                self.mark_on(&consumer.name, cluster);
+            }
             match clusters {
                 None => self.mark(&consumer.name),
-                Some(clusters) => clusters.iter().for_each(|it| self.mark_on(&consumer.name, it)),
+                // It says whether there is any decision.
+                Some(_) => self.queue_status(&consumer.name),
             }
             self.queue_all(&fleet, keys);
         }
@@ -256,32 +263,31 @@ impl Store {
         }
     }
 
-    /// Queues a portion of the backlog: what exists on a cluster, and some keys; or adds the keys of a ClusterAccess to it.
-    /// Returns whether there was any.
+    /// Queues a portion of the backlog: what exists on a cluster, some keys, and the status of a ClusterAccess, whose
+    /// objects become keys. Each takes its turn, since the end of a grant may be among them. Returns whether there was any.
     fn queue_portion(&self) -> bool {
         let fleet = self.fleet.read();
         let mut state = self.state.lock();
         let cluster = state.backlog.clusters.pop_first();
         let known = cluster.as_ref().map(|cluster| state.known.on(cluster)).unwrap_or_default();
-        // They do not wait for all clusters: an end of a grant may be among them.
         let keys = state.backlog.next_keys(AT_ONCE);
-        if cluster.is_some() || !keys.is_empty() {
-            drop(state);
-            for account in known {
-                self.queue_access(&fleet, &account, None);
-            }
-            for key in keys {
-                self.queue(&fleet, key);
-            }
-            return true;
-        }
-        let Some(name) = state.backlog.names.pop_first() else { return false };
+        let has_room = state.backlog.keys.len() < MANY_KEYS;
+        let name = if has_room { state.backlog.names.pop_first() } else { None };
         drop(state);
-        let settings = self.settings();
-        let keys = settings.objects_of(&fleet, &name, None, &self.state.lock().known);
-        self.mark(&name);
-        self.queue_all(&fleet, keys);
-        true
+        let is_any = cluster.is_some() || !keys.is_empty() || name.is_some();
+        for account in known {
+            self.queue_access(&fleet, &account, None);
+        }
+        for key in keys {
+            self.queue(&fleet, key);
+        }
+        if let Some(name) = name {
+            self.mark(&name);
+            let settings = self.settings();
+            let keys = settings.objects_of(&fleet, &name, None, &self.state.lock().known);
+            self.queue_all(&fleet, keys);
+        }
+        is_any
     }
 
     /// Queues a few keys at once, and many in portions, so that nothing else waits for long.
@@ -377,16 +383,18 @@ impl Store {
 
     /// Queues the status of a ClusterAccess: what it has on every cluster may have changed.
     pub(crate) fn mark(&self, name: &AccessName) {
-        self.count_again(name, None);
+        self.state.lock().changed(name, None);
+        self.queue_status(name);
     }
 
     /// Queues the status of a ClusterAccess: what it has on a cluster may have changed.
     fn mark_on(&self, name: &AccessName, cluster: &ClusterName) {
-        self.count_again(name, Some(cluster));
+        self.state.lock().changed(name, Some(cluster));
+        self.queue_status(name);
     }
 
-    fn count_again(&self, name: &AccessName, cluster: Option<&ClusterName>) {
-        self.state.lock().changed(name, cluster);
+    /// Queues the status of a ClusterAccess, which is computed from what was counted.
+    pub(crate) fn queue_status(&self, name: &AccessName) {
         if self.host.is_working() {
             self.work.add_with(AccessKey::ClusterAccess(name.clone()), Priority::Update);
         }
@@ -626,13 +634,14 @@ impl Store {
         cluster: Option<ClusterName>,
     ) {
         let cluster = cluster.filter(|cluster| cluster_secret_name(cluster) != secret);
+        let after: BTreeSet<_> = cluster.map(|it| it.in_namespace(namespace)).into_iter().collect();
         let id = (namespace.clone(), secret.to_owned());
-        let before = set(&mut self.state.lock().rivals, &id, cluster.as_ref());
-        if before != cluster {
-            for cluster in before.into_iter().chain(cluster) {
-                let namespace = namespace.clone();
-                self.secret_changed(ProfileKey { namespace, cluster });
-            }
+        let mut state = self.state.lock();
+        let before: BTreeSet<_> = state.rivals.of_left(&id).cloned().collect();
+        state.rivals.set(&id, &after);
+        drop(state);
+        for profile in &before ^ &after {
+            self.secret_changed(profile);
         }
     }
 }

@@ -144,7 +144,7 @@ fn access_sink(store: &Arc<Store>) -> Each<Arc<Store>, ClusterAccess> {
             if is_gone {
                 store.forget_status(&name);
             }
-            store.mark(&name);
+            store.queue_status(&name);
         },
         set_read: |store, is_read| store.set_read(is_read),
     }

@@ -55,12 +55,6 @@ impl Objects for Store {
         }
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let mut state = self.state.lock();
-        if let AccessKey::Access(_, account) = key
-            && settings.consumers.is_shared(&account.account)
-        {
-            let users = settings.users(&fleet, account).into_iter();
-            state.known.share(&account.cluster, &users.map(|it| it.name.clone()).collect());
-        }
         // An object that was just read replaces the cached one.
         let read = read.map(|read| {
             let object = serde_json::from_str(read.object.as_deref()?).ok()?;
@@ -72,9 +66,20 @@ impl Objects for Store {
         };
         match key {
             AccessKey::Access(kind, account) => {
-                self.plan_access(&fleet, &settings, &state, *kind, account, found)
+                let (planned, is_settled) =
+                    self.plan_access(&fleet, &settings, &state, *kind, account, found);
+                if let Some(names) = settings.sharing(&fleet, account) {
+                    state.known.share(&account.cluster, &names, is_settled);
+                }
+                planned
             }
-            key => plan_integration(&fleet, &settings, &state, key, found),
+            key => {
+                let planned = plan_integration(&fleet, &settings, &state, key, found);
+                if let AccessKey::MultiKueueConfig(config) = key {
+                    state.known.select(config, &settings.selected(&fleet, config));
+                }
+                planned
+            }
         }
     }
 
@@ -141,7 +146,7 @@ impl Store {
     /// Plans the next write to the objects of an account, for the key of one of them. Nothing is planned until the list
     /// of accounts is complete, and while it is out of date, unless the grant of an account that is known has ended: an
     /// account is deleted before its permissions. Permissions that cannot be listed delay only their own creation and
-    /// that of their accounts.
+    /// that of their accounts. Returns also whether nothing is left to write for the account, and nothing is in doubt.
     fn plan_access<'a>(
         &self,
         fleet: &Fleet,
@@ -150,7 +155,7 @@ impl Store {
         kind: AccessKind,
         account: &AccountKey,
         found: impl Fn(&AccessKey) -> Option<&'a FoundObject>,
-    ) -> Planned<Self> {
+    ) -> (Planned<Self>, bool) {
         let account_key = AccessKind::Account.of(account);
         let watched = settings.permission_kinds().iter().copied().chain([AccessKind::Account]);
         let unlisted = watched
@@ -171,11 +176,11 @@ impl Store {
                 && settings.grant(fleet, account) == Grant::Refused
         };
         if observed.unlisted.contains(&AccessKind::Account) && !has_ended() {
-            return Planned::Unknown;
+            return (Planned::Unknown, false);
         }
         let mut plan = settings.plan(fleet, account, &observed);
         let findings = plan.findings.remove(&kind).unwrap_or_default();
-        match plan.write {
+        let planned = match plan.write {
             // The cached account is older than the hub: the watch queues its permissions again.
             Some((of, action))
                 if of == kind
@@ -188,7 +193,8 @@ impl Store {
             Some((of, action)) if of == kind => Planned::Write(action, Some(findings)),
             Some(_) => Planned::Write(Action::Nothing, None),
             None => Planned::Write(Action::Nothing, Some(findings)),
-        }
+        };
+        (planned, plan.is_settled)
     }
 }
 

@@ -43,7 +43,7 @@ mod plan;
 mod status;
 
 pub use argo_cd::{CLUSTER_SECRET, PROFILE_LABELS, PublishedCluster, cluster_in_secret};
-pub use concerned::{Concerned, KnownAccounts, secrets_in};
+pub use concerned::{Concerned, KnownAccess, secrets_in};
 pub use consumers::{
     AccessName, AccessRules, Changed, Consumer, Consumers, DeclaredAccess, NotAccepted,
     PlacementName,

@@ -74,6 +74,11 @@ impl<L: Ord + Clone, R: Ord + Clone> Pairs<L, R> {
         }
     }
 
+    #[must_use]
+    pub fn contains(&self, left: &L, right: &R) -> bool {
+        self.of_left.get(left).is_some_and(|rights| rights.contains(right))
+    }
+
     /// What is paired with the left side, in order.
     pub fn of_left(&self, left: &L) -> impl Iterator<Item = &R> {
         self.of_left.get(left).into_iter().flatten()
@@ -87,5 +92,10 @@ impl<L: Ord + Clone, R: Ord + Clone> Pairs<L, R> {
     /// Every left side, in order.
     pub fn lefts(&self) -> impl Iterator<Item = &L> {
         self.of_left.keys()
+    }
+
+    /// The right sides from this one on, in order.
+    pub fn rights_from(&self, first: R) -> impl Iterator<Item = &R> {
+        self.of_right.range(first..).map(|(right, _)| right)
     }
 }

@@ -322,7 +322,7 @@ impl Objects for Profiles {
         {
             findings.extend(self.member_ids.lock().finding(key));
         }
-        self.cache().set_pending(key, action != Action::Nothing);
+        self.cache().set_pending(key, observed.is_some() || action != Action::Nothing);
         let held = self.pace.lock().hold(key, observed.as_ref(), &mut action);
         let held = held.map(|(wait, finding)| {
             findings.push(finding);

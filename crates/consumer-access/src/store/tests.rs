@@ -417,7 +417,7 @@ async fn queued_beside(others: usize) -> Vec<Vec<String>> {
     store.host.set_working();
     // As the plan of that account on the cluster records it.
     let own = AccessName { namespace: "own".into(), name: "own".to_owned() };
-    store.state.lock().known.share(&cluster(0), &[own].into());
+    store.state.lock().known.share(&cluster(0), &[own].into(), false);
     let fleet = Fleet::default();
     let mut queued = Vec::new();
     for touched in [Touched::Namespaces(["own".into()].into()), Touched::Cluster(cluster(0))] {
@@ -481,7 +481,7 @@ async fn secrets_and_profiles_are_watched_until_no_secret_of_ours_is_left() {
         unread(&store, &secrets);
         assert!(is_looked_at() && store.end(&secrets) == can_end);
     }
-    assert!(store.state.lock().rivals.is_empty());
+    assert!(store.state.lock().rivals.lefts().next().is_none());
     store.listed(&secrets);
     store.set(&secret(), Some(object(&store.settings(), "one", "5")));
     assert!(is_looked_at() && !store.end(&secrets));

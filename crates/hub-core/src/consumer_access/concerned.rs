@@ -14,16 +14,18 @@ use super::observed::FoundObject;
 use crate::fleet::{Fleet, Touched};
 use crate::nested::Pairs;
 
-/// The accounts that have an object or a finding, by cluster and by name.
+/// What exists and what was planned, as far as it is known.
 #[derive(Debug, Default)]
-pub struct KnownAccounts {
+pub struct KnownAccess {
+    /// The accounts that have an object or a finding.
     accounts: Pairs<ClusterName, AccountName>,
-    /// The ClusterAccesses for which the account of the user server was last planned: it has nothing on a cluster that is
-    /// not for one of these.
+    /// The ClusterAccesses for which the account of the user server may have something on a cluster.
     sharing: Pairs<ClusterName, AccessName>,
+    /// The clusters for which each MultiKueueConfig was last planned.
+    selected: Pairs<String, ClusterName>,
 }
 
-impl KnownAccounts {
+impl KnownAccess {
     pub fn insert(&mut self, key: &AccountKey) {
         self.accounts.insert(&key.cluster, &key.account);
     }
@@ -32,9 +34,24 @@ impl KnownAccounts {
         self.accounts.remove(&key.cluster, &key.account);
     }
 
-    /// Records for which ClusterAccesses the account of the user server is planned on a cluster.
-    pub fn share(&mut self, cluster: &ClusterName, names: &BTreeSet<AccessName>) {
-        self.sharing.set(cluster, names);
+    /// Records for which ClusterAccesses the account of the user server was planned on a cluster. It may have something for
+    /// those of before until nothing is left to write.
+    pub fn share(&mut self, cluster: &ClusterName, names: &BTreeSet<AccessName>, is_settled: bool) {
+        if is_settled {
+            self.sharing.set(cluster, names);
+        } else {
+            names.iter().for_each(|name| self.sharing.insert(cluster, name));
+        }
+    }
+
+    /// Records for which clusters a MultiKueueConfig is planned.
+    pub fn select(&mut self, config: &str, clusters: &BTreeSet<ClusterName>) {
+        self.selected.set(&config.to_owned(), clusters);
+    }
+
+    /// Whether a MultiKueueConfig was last planned for a cluster.
+    pub(super) fn selects(&self, config: &str, cluster: &ClusterName) -> bool {
+        self.selected.contains(&config.to_owned(), cluster)
     }
 
     #[must_use]
@@ -45,14 +62,6 @@ impl KnownAccounts {
     /// The clusters where an account is known.
     pub fn clusters_of(&self, account: &AccountName) -> impl Iterator<Item = &ClusterName> {
         self.accounts.of_right(account)
-    }
-
-    /// The clusters where the account of a consumer may have something for it.
-    fn clusters_with<'a>(&'a self, consumer: &Consumer) -> impl Iterator<Item = &'a ClusterName> {
-        // The account of the user server is on nearly every cluster.
-        let own = consumer.is_own().then(|| self.sharing.of_right(&consumer.name));
-        let copied = (!consumer.is_own()).then(|| self.clusters_of(&consumer.account));
-        own.into_iter().flatten().chain(copied.into_iter().flatten())
     }
 
     /// The clusters with an account.
@@ -86,13 +95,21 @@ impl AccessSettings {
         fleet: &Fleet,
         name: &AccessName,
         clusters: Option<&BTreeSet<ClusterName>>,
-        known: &KnownAccounts,
+        known: &KnownAccess,
     ) -> BTreeSet<AccessKey> {
         let mut keys = BTreeSet::new();
+        // Also of an object that has had another account, or cannot be decoded.
+        if clusters.is_none()
+            && let Some(account) = self.consumers.shared_account()
+        {
+            let sharing = known.sharing.of_right(name);
+            keys.extend(sharing.map(|cluster| AccessKind::Account.of(&cluster.account(account))));
+        }
         let Some(consumer) = self.consumers.get(name) else { return keys };
         let all = || {
-            let candidates = fleet.candidates_in(consumer.namespace());
-            candidates.chain(known.clusters_with(consumer)).collect()
+            // The account of the user server is on nearly every cluster.
+            let known = known.clusters_of(&consumer.account).filter(|_| !consumer.is_own());
+            fleet.candidates_in(consumer.namespace()).chain(known).collect()
         };
         for cluster in
             clusters.map_or_else(all, |clusters| clusters.iter().collect::<BTreeSet<_>>())
@@ -122,13 +139,26 @@ impl AccessSettings {
         [account].into_iter().chain(secret).chain(of_kueue)
     }
 
+    /// The ClusterAccesses for which the account of the user server is planned on a cluster: those that may be granted it,
+    /// and those that cannot be decoded. `None` for another account, or if it is not known what sets select.
+    #[must_use]
+    pub fn sharing(&self, fleet: &Fleet, key: &AccountKey) -> Option<BTreeSet<AccessName>> {
+        (self.consumers.is_shared(&key.account) && fleet.knows_selections()).then(|| {
+            let users = self.users(fleet, key).into_iter().map(|consumer| &consumer.name);
+            let unreadable = self.consumers.unreadable();
+            let unreadable =
+                unreadable.filter(|it| fleet.is_candidate(&it.namespace, &key.cluster));
+            users.chain(unreadable).cloned().collect()
+        })
+    }
+
     /// An account on every cluster where one of its consumers may be granted it, or where it is known.
     #[must_use]
     pub fn accounts_of(
         &self,
         fleet: &Fleet,
         account: &AccountName,
-        known: &KnownAccounts,
+        known: &KnownAccess,
     ) -> BTreeSet<AccessKey> {
         let namespaces: BTreeSet<_> = self.consumers.of(account).map(Consumer::namespace).collect();
         let clusters = namespaces.into_iter().flat_map(|it| fleet.candidates_in(it));
@@ -157,7 +187,7 @@ impl AccessSettings {
         &self,
         fleet: &Fleet,
         touched: &Touched,
-        known: &KnownAccounts,
+        known: &KnownAccess,
         existing: &BTreeMap<AccessKey, FoundObject>,
     ) -> Concerned {
         let Concerned { mut keys, mut names, mut on_cluster } = Concerned::default();
@@ -170,7 +200,7 @@ impl AccessSettings {
                 let secrets = secrets.map(|it| AccessKey::ClusterSecret(cluster.in_namespace(it)));
                 let others = secrets.chain([AccessKey::MultiKueueCluster(cluster.clone())]);
                 keys.extend(others.filter(|key| existing.contains_key(key)));
-                keys.extend(self.lists_of(fleet, cluster, existing));
+                keys.extend(self.lists_of(fleet, cluster, known, existing));
                 let candidates: BTreeSet<_> = fleet.candidates_for(cluster).collect();
                 for name in candidates.into_iter().flat_map(|it| self.consumers.names_in(it)) {
                     on_cluster.insert(name.clone());
@@ -182,6 +212,9 @@ impl AccessSettings {
             }
         };
         let kueue = self.consumers.multi_kueue().next().map(Consumer::namespace);
+        let unreadable =
+            self.consumers.unreadable().filter(|it| namespaces.contains(&it.namespace));
+        names.extend(unreadable.cloned());
         for namespace in namespaces {
             names.extend(self.consumers.names_in(namespace).cloned());
             keys.extend(secrets_in(existing, namespace).cloned());
@@ -200,7 +233,7 @@ impl AccessSettings {
         fleet: &Fleet,
         changed: &Changed,
         concerns_kueue: bool,
-        known: &KnownAccounts,
+        known: &KnownAccess,
         existing: &BTreeMap<AccessKey, FoundObject>,
     ) -> BTreeSet<AccessKey> {
         // The namespace of Kueue may have been another one, and what exists may have to end.
@@ -212,12 +245,9 @@ impl AccessSettings {
             // The account that it has now is among its objects.
             let has_now = self.consumers.get(name).map(|consumer| &consumer.account);
             for account in accounts.iter().filter(|account| Some(*account) != has_now) {
-                let candidates = fleet.candidates_in(&name.namespace);
-                // The account of the user server has parts of many objects.
-                let is_own = self.consumers.is_shared(account);
-                let own = known.sharing.of_right(name).filter(|_| is_own);
-                let copied = known.clusters_of(account).filter(|_| !is_own);
-                let clusters = candidates.chain(own).chain(copied);
+                let is_shared = self.consumers.is_shared(account);
+                let known = known.clusters_of(account).filter(|_| !is_shared);
+                let clusters = fleet.candidates_in(&name.namespace).chain(known);
                 keys.extend(clusters.map(|it| AccessKind::Account.of(&it.account(account))));
             }
         }

@@ -223,7 +223,6 @@ impl Consumers {
                 return Changed::new();
             }
         };
-        self.unreadable.remove(name);
         let mut after = DeclaredAccess::read(&self.rules, name, object);
         let before = self.objects.get(name);
         // What it asked for is unknown if it has changed while no process led, and the last one may not have ended that.
@@ -235,6 +234,7 @@ impl Consumers {
                 && before.created == after.created
                 && before.has_secrets == after.has_secrets
         }) {
+            self.unreadable.remove(name);
             self.objects.insert(name.clone(), after);
             return Changed::new();
         }
@@ -249,8 +249,10 @@ impl Consumers {
 
     /// Records that an object is gone. Returns the objects whose consumers change with it.
     pub fn remove(&mut self, name: &AccessName) -> Changed {
-        self.unreadable.remove(name);
         let mut changed = Changed::new();
+        if self.unreadable.remove(name).is_some() {
+            changed.entry(name.clone()).or_default();
+        }
         let Some(before) = self.objects.remove(name) else { return changed };
         self.concern(&mut changed, name, &before);
         for claim in before.claims() {
@@ -294,10 +296,15 @@ impl Consumers {
         names.take_while(move |name| name.namespace == namespace)
     }
 
-    /// Whether several objects can use an account: that of the user server.
+    /// The account that several objects can use: that of the user server.
+    pub(super) fn shared_account(&self) -> Option<&AccountName> {
+        self.rules.user_server.as_ref()
+    }
+
+    /// Whether several objects can use an account.
     #[must_use]
     pub fn is_shared(&self, account: &AccountName) -> bool {
-        self.rules.user_server.as_ref() == Some(account)
+        self.shared_account() == Some(account)
     }
 
     /// The objects that cannot be decoded and were not read before.

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::names::ClusterName;
 use serde_json::{Map, Value, json};
 
+use super::concerned::KnownAccess;
 use super::consumers::Consumer;
 use super::desired::{AccessAction, AccessSettings, Desired, IntegrationPlan};
 use super::kind::AccessKey;
@@ -44,25 +45,24 @@ impl AccessSettings {
         &self,
         fleet: &Fleet,
         cluster: &ClusterName,
+        known: &KnownAccess,
         existing: &BTreeMap<AccessKey, FoundObject>,
     ) -> Vec<AccessKey> {
-        let is_there = existing.contains_key(&AccessKey::MultiKueueCluster(cluster.clone()));
         let concerns = |consumer: &Consumer, config: &str, key: &AccessKey| {
-            let found = existing.get(key);
-            let listed = found.map(|found| clusters_of(&found.object).map(Vec::as_slice));
+            let ours = existing.get(key).filter(|found| self.is_ours(found));
+            let lists = |found: &FoundObject| {
+                Some(clusters_of(&found.object)?.iter().any(|it| it == cluster.as_str()))
+            };
             // What an unreadable list contains is unknown.
-            let Some(listed) = listed.unwrap_or(Some(&[])) else { return true };
-            let is_listed = listed.iter().any(|it| it == cluster.as_str());
-            // One that has no place is reported.
-            let is_left_out = listed.len() >= MAX_CLUSTERS && is_there;
-            if !is_listed && !is_there && !fleet.is_candidate(consumer.namespace(), cluster) {
-                return false;
-            }
-            match self.config_grant(fleet, consumer, config, cluster) {
-                Grant::Granted => !is_listed && !is_left_out,
-                Grant::Refused => is_listed || is_left_out,
-                Grant::Unknown => true,
-            }
+            let Some(is_listed) = ours.map_or(Some(false), lists) else { return true };
+            let was_selected = known.selects(config, cluster);
+            let may_be_listed = was_selected || is_listed;
+            (may_be_listed || fleet.is_candidate(consumer.namespace(), cluster))
+                && match self.config_grant(fleet, consumer, config, cluster) {
+                    Grant::Granted => !was_selected,
+                    Grant::Refused => may_be_listed,
+                    Grant::Unknown => true,
+                }
         };
         let mut keys = Vec::new();
         for consumer in self.consumers.multi_kueue() {
@@ -74,6 +74,17 @@ impl AccessSettings {
             }
         }
         keys
+    }
+
+    /// The clusters that a MultiKueueConfig selects and that are certainly granted.
+    #[must_use]
+    pub fn selected(&self, fleet: &Fleet, config: &str) -> BTreeSet<ClusterName> {
+        let consumer = self.consumers.with_config(config).into_iter();
+        let clusters = consumer.flat_map(|consumer| {
+            let clusters = fleet.candidates_in(consumer.namespace());
+            clusters.filter(|it| self.config_grant(fleet, consumer, config, it) == Grant::Granted)
+        });
+        clusters.cloned().collect()
     }
 
     /// Plans the next write to an object of Kueue; `observed` returns the object of a key. The caller must not call

@@ -23,6 +23,8 @@ pub struct AccessPlan {
     /// The write, with the kind of the object.
     pub write: Option<(AccessKind, AccessAction)>,
     pub findings: Notes,
+    /// Whether nothing is left to write, and the account has nothing for whom it is not granted.
+    pub is_settled: bool,
 }
 
 type Write = (AccessKind, AccessAction);
@@ -37,10 +39,13 @@ impl AccessSettings {
     pub fn plan(&self, fleet: &Fleet, key: &AccountKey, observed: &ObservedAccess) -> AccessPlan {
         effort::count(|spent| spent.plans += 1);
         let mut findings = Notes::new();
-        let actions = match self.grant(fleet, key) {
-            Grant::Refused => self.withdraw(key, observed, &mut findings),
+        let (actions, is_certain) = match self.grant(fleet, key) {
+            Grant::Refused => (self.withdraw(key, observed, &mut findings), true),
             grant => self.equip(fleet, key, grant, observed, &mut findings),
         };
+        let is_settled = is_certain
+            && observed.unlisted.is_empty()
+            && actions.iter().all(|(_, action)| action.verb().is_none());
         let may_be_written = |(kind, action): &Write| {
             action.verb().is_some_and(|verb| !observed.passed.contains(&(*kind, verb)))
         };
@@ -54,7 +59,7 @@ impl AccessSettings {
                 findings.entry(kind).or_default().push(Finding::unreadable("its spec"));
             }
         }
-        AccessPlan { write, findings }
+        AccessPlan { write, findings, is_settled }
     }
 
     /// Whether an object should exist, as far as that is the grant of one cluster.
@@ -128,7 +133,8 @@ impl AccessSettings {
         }
     }
 
-    /// The writes that give access to the consumers that use an account, where it is granted or in doubt.
+    /// The writes that give access to the consumers that use an account, where it is granted or in doubt, and whether they
+    /// are certain.
     fn equip(
         &self,
         fleet: &Fleet,
@@ -136,8 +142,10 @@ impl AccessSettings {
         grant: Grant,
         observed: &ObservedAccess,
         findings: &mut Notes,
-    ) -> Vec<Write> {
-        let Some(consumer) = self.consumers.of(&key.account).next() else { return Vec::new() };
+    ) -> (Vec<Write>, bool) {
+        let mut is_certain = grant == Grant::Granted;
+        let consumer = self.consumers.of(&key.account).next();
+        let Some(consumer) = consumer else { return (Vec::new(), is_certain) };
         // An account is of no use without permissions, and permissions that are not listed may exist already.
         let is_listed = !observed.unlisted.contains(&self.permission_kind());
         let may_create = grant == Grant::Granted && is_listed;
@@ -145,8 +153,9 @@ impl AccessSettings {
         if matches!(account, Owned::Ours(account) if !consumer.is_own() && was_anothers(account, consumer))
         {
             // Whoever has its token would have what this consumer may do: it is created again when it is gone.
-            let is_certain = grant == Grant::Granted;
-            return if is_certain { self.withdraw(key, observed, findings) } else { Vec::new() };
+            let writes =
+                if is_certain { self.withdraw(key, observed, findings) } else { Vec::new() };
+            return (writes, is_certain);
         }
         let first = step(AccessKind::Account, key, may_create, &account, &self.account(consumer));
         let mut actions: Vec<Write> = first.into_iter().collect();
@@ -154,7 +163,9 @@ impl AccessSettings {
             Owned::Absent => None,
             Owned::Ours(account) if !account.is_deleting => {
                 let uid = &account.version.uid;
-                actions.extend(self.permit(fleet, key, may_create, observed, uid, findings));
+                let permissions = self.permit(fleet, key, may_create, observed, uid, findings);
+                is_certain &= permissions.is_some();
+                actions.extend(permissions.into_iter().flatten());
                 None
             }
             Owned::Ours(_) => {
@@ -177,7 +188,7 @@ impl AccessSettings {
             }
         };
         findings.extend(finding.map(|finding| (AccessKind::Account, vec![finding])));
-        actions
+        (actions, is_certain)
     }
 
     /// The permissions of the consumers that use an account, and whether they are certain. A consumer whose grant alone
@@ -211,7 +222,7 @@ impl AccessSettings {
         (permissions, is_certain)
     }
 
-    /// The writes that give an account of ours with this uid its permissions.
+    /// The writes that give an account of ours with this uid its permissions; `None` if these are in doubt.
     fn permit(
         &self,
         fleet: &Fleet,
@@ -220,15 +231,15 @@ impl AccessSettings {
         observed: &ObservedAccess,
         uid: &Uid,
         findings: &mut Notes,
-    ) -> Vec<Write> {
+    ) -> Option<Vec<Write>> {
         let kind = self.permission_kind();
         let (wanted, is_certain) = self.permissions_of(fleet, key, observed);
         // An object that cannot be read may contain permissions that a consumer in doubt has to keep.
         if !is_certain {
-            return Vec::new();
+            return None;
         }
         if wanted.is_empty() {
-            return self.end_permissions(key, observed).into();
+            return Some(self.end_permissions(key, observed).into());
         }
         let namespace = observed.account_namespace(self);
         // A ManifestWork cannot be built while the namespace of the account is unknown.
@@ -267,7 +278,7 @@ impl AccessSettings {
             }
             step(it, key, may_create && it == kind, &observed.ours(self, key, it), &of_account(it)?)
         };
-        AccessKind::PERMISSIONS.into_iter().filter_map(write).collect()
+        Some(AccessKind::PERMISSIONS.into_iter().filter_map(write).collect())
     }
 }
 

@@ -232,11 +232,7 @@ impl CredentialIndex {
 
     /// The keys in a namespace, from this name on, with a known Secret, or with a state: one without a Secret may no longer be
     /// wanted.
-    pub(super) fn known_keys(
-        &self,
-        namespace: &Namespace,
-        from: &str,
-    ) -> impl Iterator<Item = SecretKey> {
+    pub fn known_keys(&self, namespace: &Namespace, from: &str) -> impl Iterator<Item = SecretKey> {
         let slots = self.copies.in_namespace(namespace, from);
         slots.map(|(name, _)| SecretKey { namespace: namespace.clone(), name: name.clone() })
     }
@@ -629,35 +625,15 @@ impl CredentialIndex {
         let is_granted = grant::is_among(fleet, namespace, cluster);
         let accounts = || asking(&self.accounts, cluster);
         let was_granted = self.reach.set_granted(cluster, namespace, is_granted, accounts);
-        let concerned = (is_granted || was_granted).then_some(cluster);
-        (is_granted, self.asking_in(namespace, concerned).collect())
+        let accounts = self.accounts_on(cluster).filter(|_| is_granted || was_granted);
+        let asking = accounts.filter(|(_, account)| self.asks_in(account, namespace));
+        (is_granted, asking.map(|(account, _)| cluster.account(account)).collect())
     }
 
     /// The namespaces that have a binding, or Secrets with the keys of copies, or a state of one.
     #[must_use]
     pub fn namespaces(&self, fleet: &Fleet) -> BTreeSet<Namespace> {
         fleet.namespaces().chain(self.copies.namespaces()).cloned().collect()
-    }
-
-    /// Every key in a namespace, existing or wanted.
-    #[must_use]
-    pub fn keys_in(&self, fleet: &Fleet, namespace: &Namespace) -> BTreeSet<SecretKey> {
-        let asking = self.asking_in(namespace, grant::clusters_of(fleet, namespace));
-        self.known_keys(namespace, "")
-            .chain(asking.map(|account| account.copy_in(namespace)))
-            .collect()
-    }
-
-    /// The accounts of these clusters that opt in to a namespace.
-    fn asking_in<'a>(
-        &self,
-        namespace: &Namespace,
-        clusters: impl IntoIterator<Item = &'a ClusterName>,
-    ) -> impl Iterator<Item = AccountKey> {
-        clusters.into_iter().flat_map(move |cluster| {
-            let asking = self.accounts_on(cluster).filter(|(_, it)| self.asks_in(it, namespace));
-            asking.map(|(account, _)| cluster.account(account))
-        })
     }
 
     /// The accounts with this name whose tokens may be copied.

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::names::{AccountKey, ClusterName};
 use hub_core::consumer_access::{
-    AccessKey, AccessKind, AccessSettings, Concerned, FoundObject, KnownAccounts, MAX_CLUSTERS,
-    ObservedObject,
+    AccessKey, AccessKind, AccessSettings, Concerned, FoundObject, KnownAccess, ObservedObject,
 };
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::grant::Grant;
@@ -35,8 +34,8 @@ fn namespaces(names: &[&str]) -> Touched {
     Touched::Namespaces(names.iter().map(|name| (*name).into()).collect())
 }
 
-fn known(keys: impl IntoIterator<Item = AccountKey>) -> KnownAccounts {
-    let mut known = KnownAccounts::default();
+fn known(keys: impl IntoIterator<Item = AccountKey>) -> KnownAccess {
+    let mut known = KnownAccess::default();
     keys.into_iter().for_each(|key| known.insert(&key));
     known
 }
@@ -50,7 +49,9 @@ fn existing(keys: impl IntoIterator<Item = AccessKey>) -> BTreeMap<AccessKey, Fo
 /// The declared MultiKueueConfig, which lists this.
 pub fn listing(clusters: &Value) -> (AccessKey, FoundObject) {
     let spec = json!({ "spec": { "clusters": clusters } });
-    let object = ObservedObject::read(&ObjectMeta::default(), Some(&spec));
+    let marks = settings().marks().map(|(mark, value)| (mark.to_owned(), value.to_owned()));
+    let metadata = ObjectMeta { labels: Some(marks.into()), ..ObjectMeta::default() };
+    let object = ObservedObject::read(&metadata, Some(&spec));
     let config = AccessKey::MultiKueueConfig("multikueue".to_owned());
     (config, FoundObject { object, is_ours: true })
 }
@@ -60,7 +61,7 @@ fn concerned(
     settings: &AccessSettings,
     fleet: &Fleet,
     touched: &Touched,
-    known: &KnownAccounts,
+    known: &KnownAccess,
     existing: &BTreeMap<AccessKey, FoundObject>,
 ) -> BTreeSet<AccessKey> {
     let Concerned { mut keys, names, .. } = settings.concerned(fleet, touched, known, existing);
@@ -119,25 +120,22 @@ fn a_cluster_concerns_its_object_of_kueue_and_the_list() {
 
 #[test]
 fn a_cluster_concerns_a_list_only_where_it_joins_or_leaves_it() {
-    let full: Vec<_> = (0..MAX_CLUSTERS).map(|it| format!("x{it}")).collect();
-    for (cluster, list, is_object_there, is_concerned) in [
+    for (cluster, list, was_selected, is_concerned) in [
         ("a", json!(["a"]), true, false),
-        ("a", json!(["b"]), true, true),
-        ("gone", json!(["gone"]), true, true),
+        ("a", json!(["b"]), true, false),
+        ("a", json!(["b"]), false, true),
+        ("gone", json!(["gone"]), false, true),
+        ("gone", json!(["a"]), true, true),
         ("gone", json!(["a"]), false, false),
-        ("a", json!(full), true, false),
-        ("a", json!(full), false, true),
-        ("gone", json!(full), true, true),
-        ("gone", json!(full), false, false),
         ("gone", json!("unreadable"), false, true),
     ] {
-        let of_cluster = AccessKey::MultiKueueCluster(cluster.into());
-        let mut existing = existing(is_object_there.then_some(of_cluster));
         let (config, found) = listing(&list);
-        existing.insert(config.clone(), found);
+        let (mut known, existing) = (known([]), BTreeMap::from([(config.clone(), found)]));
+        let selected = was_selected.then_some(ClusterName::from(cluster));
+        known.select("multikueue", &selected.into_iter().collect());
         let touched = Touched::Cluster(cluster.into());
-        let keys = concerned(&settings(), &hub(), &touched, &known([]), &existing);
-        assert_eq!(keys.contains(&config), is_concerned, "{cluster} of {list}, {is_object_there}");
+        let keys = concerned(&settings(), &hub(), &touched, &known, &existing);
+        assert_eq!(keys.contains(&config), is_concerned, "{cluster} of {list}, {was_selected}");
     }
 }
 
@@ -180,7 +178,12 @@ fn decisions_concern_the_objects_of_the_consumer_that_refers_to_the_placement() 
             ["jobs", "other", "apps", "user-server"]
                 .map(|account| AccountKey { cluster: "gone".into(), account: account.into() }),
         );
-        known.share(&"shared".into(), &[consumer.name.clone()].into());
+        let sharing: BTreeSet<_> =
+            consumer.is_own().then(|| consumer.name.clone()).into_iter().collect();
+        for (cluster, is_settled) in [("shared", false), ("settled", true)] {
+            known.share(&cluster.into(), &sharing, false);
+            known.share(&cluster.into(), &BTreeSet::new(), is_settled);
+        }
         let concerned = |clusters: Option<&BTreeSet<ClusterName>>| -> Vec<_> {
             let keys = settings.objects_of(&hub(), &consumer.name, clusters, &known);
             keys.iter().map(ToString::to_string).collect()
@@ -239,11 +242,14 @@ proptest! {
             // Where a grant was anything but refused, the object exists.
             let granted = |grant: Grant| grant != Grant::Refused;
             let accounts = before.iter().filter(|(_, grant, _)| granted(*grant));
-            let known = known(accounts.map(|(key, ..)| key.clone()));
+            let mut known = known(accounts.map(|(key, ..)| key.clone()));
             let clusters = before.iter().filter(|(_, _, grant)| granted(*grant));
             let clusters: BTreeSet<_> = clusters.map(|(key, ..)| key.cluster.clone()).collect();
             let mut existing =
                 existing(clusters.iter().cloned().map(AccessKey::MultiKueueCluster));
+            let certain = before.iter().filter(|(_, _, grant)| *grant == Grant::Granted);
+            let certain: BTreeSet<_> = certain.map(|(key, ..)| key.cluster.clone()).collect();
+            known.select("multikueue", &certain);
             let names: Vec<_> = clusters.iter().map(ToString::to_string).collect();
             existing.extend([listing(&json!(names))]);
             let concerned = concerned(&settings, &fleet, &touched, &known, &existing);

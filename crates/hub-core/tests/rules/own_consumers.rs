@@ -325,7 +325,8 @@ fn what_an_object_has_that_cannot_be_decoded_stays_where_its_namespace_is_grante
             hub_api::Unreadable { metadata: Box::default(), spec: None, error: "odd".to_owned() };
         let name = AccessName { namespace: "argocd".into(), name: "app".to_owned() };
         settings.consumers.apply(&name, Err(unreadable));
-        world.settle_at(&settings, &grants(Grant::Granted, argo_cd), &key());
+        let plan = world.settle_at(&settings, &grants(Grant::Granted, argo_cd), &key());
+        assert_eq!(plan.is_settled, !expected);
         assert_eq!(bound(WORK, &world.objects[&WORK]).contains(&ARGO_CD.to_owned()), expected);
         world.settle_at(&settings, &grants(Grant::Refused, argo_cd), &key());
         assert_eq!(world.objects.contains_key(&ACCOUNT), expected);
@@ -366,6 +367,7 @@ fn permissions_that_cannot_be_read_stay_while_an_application_is_in_doubt() {
     let plan = |fleet: &Fleet| settings().plan(fleet, &key(), &observed);
     let doubt = plan(&grants(Grant::Granted, Grant::Unknown));
     assert_eq!((&doubt.write, reasons(&doubt)), (&None, vec![Reason::Unreadable]));
+    assert!(!doubt.is_settled && !plan(&both()).is_settled);
     assert!(matches!(plan(&both()).write, Some((WORK, AccessAction::Delete(_)))));
 }
 
@@ -383,7 +385,9 @@ proptest! {
             let permissions = if by_permission { "ClusterPermission" } else { "ManifestWork" };
             let settings = settings_with(permissions);
             let now = [GRANTS[kueue], GRANTS[argo_cd]];
-            world.settle_at(&settings, &grants(now[0], now[1]), &key());
+            let plan = world.settle_at(&settings, &grants(now[0], now[1]), &key());
+            let is_certain = now.contains(&Grant::Granted) || now == [Grant::Refused; 2];
+            prop_assert_eq!(plan.is_settled, is_certain, "{:?}", now);
             let exists = now.contains(&Grant::Granted) || world.objects.contains_key(&ACCOUNT);
             has = [0, 1].map(|it| match now[it] {
                 Grant::Granted => true,

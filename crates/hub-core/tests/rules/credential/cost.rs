@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_api::names::AccountKey;
 use hub_core::consumer_access::{
-    AccessKey, AccessSettings, Concerned, KnownAccounts, ObservedAccess,
+    AccessKey, AccessSettings, Concerned, KnownAccess, ObservedAccess,
 };
 use hub_core::consumer_role::{AskingAccount, AskingAccounts, ConsumerRole};
 use hub_core::credential::account::Scope;
@@ -24,7 +24,7 @@ use crate::concerned::{Profiles, concerned_by};
 use crate::consumer_concerned::listing;
 use crate::support::api::projection_of;
 use crate::support::consumer_access::{settings_of, status_of};
-use crate::support::credential::{World, account, account_key, secret_key, token};
+use crate::support::credential::{World, account, account_key, keys_in, secret_key, token};
 use crate::support::{binding, by_labels, cluster, fleet, key, settings_of_permissions, with};
 
 /// The numbers of objects of a hub: of clusters, namespaces, sets, and accounts of each cluster.
@@ -149,7 +149,7 @@ fn accounts_cost_the_namespaces_that_they_name_and_not_those_that_others_name() 
 fn what_concerns_a_namespace_or_everything_is_found_in_portions_and_in_the_backlog_until_then() {
     let World { mut index, fleet, .. } = Syncer::start(objects([2 * AT_ONCE + 1, 1, 1, 2])).world;
     for everything in [false, true] {
-        let mut left = index.keys_in(&fleet, &"n0".into());
+        let mut left = keys_in(&index, &fleet, &"n0".into());
         let (mut backlog, mut reports, mut next) = (Backlog::default(), left.len(), None);
         backlog.add_namespaces(["n0".into()], !everything);
         backlog.everything = everything;
@@ -257,7 +257,8 @@ fn of_consumers((settings, fleet): &(AccessSettings, Fleet), touched: &Touched) 
     let asking: AskingAccounts = keys.map(|key| (key, account.clone())).collect();
     let clusters: Vec<_> = fleet.cluster_names().map(ToString::to_string).collect();
     let existing = BTreeMap::from([listing(&json!(clusters))]);
-    let known = KnownAccounts::default();
+    let mut known = KnownAccess::default();
+    known.select("multikueue", &settings.selected(fleet, "multikueue"));
     let mut counted_before = BTreeMap::new();
     counted(|| {
         let Concerned { mut keys, names, on_cluster } =

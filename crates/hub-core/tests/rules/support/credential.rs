@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hub_api::labels;
-use hub_api::names::{AccountKey, SecretKey, is_dns_subdomain, is_label_value};
+use hub_api::names::{AccountKey, Namespace, SecretKey, is_dns_subdomain, is_label_value};
 use hub_api::secret::Secret;
 use hub_core::credential::account::Account;
 use hub_core::credential::backlog::Backlog;
@@ -19,6 +19,7 @@ use hub_core::credential::source::TokenSource;
 use hub_core::credential::state::State;
 use hub_core::credential::tally::Troubles;
 use hub_core::fleet::{Fleet, Touched};
+use hub_core::grant;
 use hub_core::version::Version;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
@@ -158,6 +159,20 @@ pub struct World {
     /// The Secrets with the keys of copies, as the API server has them.
     pub secrets: BTreeMap<SecretKey, Value>,
     made: u64,
+}
+
+/// Every key in a namespace, existing or wanted.
+pub fn keys_in(
+    index: &CredentialIndex,
+    fleet: &Fleet,
+    namespace: &Namespace,
+) -> BTreeSet<SecretKey> {
+    let granted = grant::clusters_of(fleet, namespace);
+    let is_asking = |key: &AccountKey| {
+        granted.contains(&key.cluster) && index.asks_in(index.account(key).unwrap(), namespace)
+    };
+    let asking = index.accounts().filter(is_asking).map(|account| account.copy_in(namespace));
+    index.known_keys(namespace, "").chain(asking).collect()
 }
 
 impl World {
@@ -334,7 +349,7 @@ impl World {
     /// Every key, existing or wanted.
     pub fn keys(&self) -> BTreeSet<SecretKey> {
         let namespaces = self.index.namespaces(&self.fleet);
-        namespaces.iter().flat_map(|it| self.index.keys_in(&self.fleet, it)).collect()
+        namespaces.iter().flat_map(|it| keys_in(&self.index, &self.fleet, it)).collect()
     }
 
     /// The copies that a change of the fleet concerns, and the accounts whose report it does.
