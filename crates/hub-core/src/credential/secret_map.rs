@@ -1,6 +1,6 @@
 //! Values by the keys of Secrets, found by namespace and by name without visiting the others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::ops::Bound;
 
 use hub_api::names::{ClusterName, Namespace, SecretKey};
@@ -12,7 +12,9 @@ use crate::nested;
 #[derive(Debug, Default)]
 pub(super) struct SecretMap<T> {
     by_namespace: BTreeMap<Namespace, BTreeMap<Text, T>>,
-    by_name: BTreeMap<Text, BTreeSet<Namespace>>,
+    /// Pairs, since the copies of most accounts of applications are in one namespace: a set for each would be ten times
+    /// as large.
+    by_name: BTreeSet<(Text, Namespace)>,
 }
 
 impl<T> SecretMap<T> {
@@ -29,7 +31,7 @@ impl<T> SecretMap<T> {
         if let Some(known) = names.and_then(|names| names.get_mut(&key.name)) {
             if !change(known) {
                 nested::remove(&mut self.by_namespace, &key.namespace, &key.name);
-                nested::remove_value(&mut self.by_name, &key.name, &key.namespace);
+                self.by_name.remove(&(key.name.clone(), key.namespace.clone()));
             }
             return;
         }
@@ -37,8 +39,7 @@ impl<T> SecretMap<T> {
         if change(&mut value) {
             let names = self.by_namespace.entry(key.namespace.clone()).or_default();
             names.insert(key.name.clone(), value);
-            let namespaces = self.by_name.entry(key.name.clone()).or_default();
-            namespaces.insert(key.namespace.clone());
+            self.by_name.insert((key.name.clone(), key.namespace.clone()));
         }
     }
 
@@ -78,11 +79,15 @@ impl<T> SecretMap<T> {
         &'a self,
         cluster: &ClusterName,
     ) -> impl Iterator<Item = SecretKey> + use<'a, T> {
-        beginning_with(&self.by_name, format!("{cluster}-")).flat_map(|(name, namespaces)| {
-            namespaces
-                .iter()
-                .map(|namespace| SecretKey { namespace: namespace.clone(), name: name.clone() })
-        })
+        let prefix = format!("{cluster}-");
+        // The name of the cluster is a text that is in use: the prefix would be a new one.
+        self.named_from(cluster.as_str().into())
+            .skip_while({
+                let prefix = prefix.clone();
+                move |(name, _)| **name < *prefix
+            })
+            .take_while(move |(name, _)| name.starts_with(&prefix))
+            .map(|(name, namespace)| SecretKey { namespace: namespace.clone(), name: name.clone() })
     }
 
     /// The namespaces with a value of this name.
@@ -90,7 +95,15 @@ impl<T> SecretMap<T> {
         &'a self,
         name: &str,
     ) -> impl Iterator<Item = &'a Namespace> + use<'a, T> {
-        self.by_name.get(name).into_iter().flatten()
+        let name = Text::from(name);
+        self.named_from(name.clone())
+            .take_while(move |(of, _)| *of == name)
+            .map(|(_, namespace)| namespace)
+    }
+
+    /// The names from this one on, each with its namespaces.
+    fn named_from(&self, name: Text) -> btree_set::Range<'_, (Text, Namespace)> {
+        self.by_name.range((name, Namespace::from(""))..)
     }
 }
 
