@@ -48,10 +48,9 @@ pub struct Report {
 pub struct Recipients {
     /// Whether any namespace is granted the cluster.
     is_granted: bool,
-    /// The namespaces that receive no credentials, if the account expects one there.
-    protected: BTreeSet<Namespace>,
-    /// The namespaces that the account names and that are not granted the cluster.
-    refused: BTreeSet<Namespace>,
+    /// The namespaces that receive no credentials, if the account expects one there, and those that the account names and
+    /// that are not granted the cluster.
+    withheld: Troubles,
 }
 
 impl Recipients {
@@ -67,12 +66,12 @@ impl Recipients {
             Scope::Only { namespaces, .. } => {
                 for namespace in namespaces {
                     if !grant::is_among(fleet, namespace, &key.cluster) {
-                        recipients.refused.insert(namespace.clone());
+                        recipients.withhold(State::NotGranted, namespace);
                         continue;
                     }
                     recipients.is_granted = true;
                     if is_protected(namespace) {
-                        recipients.protected.insert(namespace.clone());
+                        recipients.withhold(State::ProtectedNamespace, namespace);
                     }
                 }
             }
@@ -81,15 +80,19 @@ impl Recipients {
                 for namespace in grant::namespaces_of(fleet, &key.cluster) {
                     recipients.is_granted = true;
                     if !is_protected(namespace) {
-                        recipients.protected.clear();
+                        recipients.withheld.clear();
                         break;
                     }
-                    recipients.protected.insert(namespace.clone());
+                    recipients.withhold(State::ProtectedNamespace, namespace);
                 }
             }
             Scope::EveryGrantedNamespace | Scope::TooLong => {}
         }
         recipients
+    }
+
+    fn withhold(&mut self, state: State, namespace: &Namespace) {
+        self.withheld.entry(state).or_default().insert(namespace.clone());
     }
 }
 
@@ -110,11 +113,7 @@ pub fn report(
     if !account.opts_in && troubles.is_empty() {
         return None;
     }
-    let decided = [
-        (State::ProtectedNamespace, &recipients.protected),
-        (State::NotGranted, &recipients.refused),
-    ];
-    troubles.extend(decided.into_iter().filter(|(_, namespaces)| !namespaces.is_empty()));
+    troubles.extend(recipients.withheld.iter().map(|(state, namespaces)| (*state, namespaces)));
     let is_missing = !troubles.is_empty() && troubles.keys().all(|state| state.is_missing());
     let mut sentences = Vec::new();
     let mut reason = troubles.keys().next().map(State::into_str);

@@ -37,7 +37,7 @@ const OWNERS_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenSource {
     /// The uids in its ownerReferences.
-    pub owners: Vec<Uid>,
+    pub owners: Box<[Uid]>,
     /// When its data was last written, as far as the API server has recorded it.
     pub reported: Option<Timestamp>,
     /// Whether it has the agent's label and the agent's Secret type.
@@ -96,7 +96,7 @@ impl TokenSource {
     #[must_use]
     pub fn unreadable() -> Self {
         Self {
-            owners: Vec::new(),
+            owners: Box::default(),
             reported: None,
             is_agents: true,
             credential: Err(Unusable::Unreadable),

@@ -12,9 +12,9 @@ use crate::credential::copy::ObservedCopy;
 use crate::credential::plan::plan;
 
 /// The namespaces for which consumer access maintains an account.
-fn maintained_for(account: &Account) -> Option<&BTreeSet<Namespace>> {
+fn maintained_for(account: &Account) -> Option<&[Namespace]> {
     match &account.scope {
-        Scope::Only { namespaces, .. } => account.is_maintained.then_some(namespaces),
+        Scope::Only { namespaces, .. } => account.is_maintained.then_some(&**namespaces),
         Scope::EveryGrantedNamespace | Scope::TooLong => None,
     }
 }
@@ -26,10 +26,9 @@ fn is_maintained_for(account: &Account, namespace: &Namespace) -> bool {
 /// The namespaces for which copies or maintained accounts exist.
 pub(super) fn namespaces(hub: &Observed) -> BTreeSet<Namespace> {
     let accounts = hub.credentials.accounts();
-    let of_accounts =
-        accounts.filter_map(|key| maintained_for(hub.credentials.account(&key)?).cloned());
+    let of_accounts = accounts.filter_map(|key| maintained_for(hub.credentials.account(&key)?));
     let of_copies = hub.credentials.namespaces_of_copies().cloned();
-    of_accounts.flatten().chain(of_copies).collect()
+    of_accounts.flatten().cloned().chain(of_copies).collect()
 }
 
 /// The clusters of which copies or maintained accounts exist for a namespace.
