@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use hub_api::text::Text;
 use object_names::visible;
 use serde_json::Value;
 
@@ -37,14 +38,17 @@ const BINDINGS: [(&str, &str); 3] = [
 /// A name and a namespace, which is empty if there is none.
 pub(crate) type Id<'a> = (&'a str, &'a str);
 
+/// A part that is not applied, and the message about it.
+type Lacking = ((String, String), Option<String>);
+
 /// What the status of a ManifestWork or a ClusterPermission reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
     /// The name and the namespace of each part that the cluster has not applied, with its message about it, if there is
     /// one. `None` if the cluster has not reported this generation.
-    lacking: Option<BTreeMap<(String, String), Option<String>>>,
+    lacking: Option<Box<[Lacking]>>,
     /// The message of a condition of the whole that reports that it is not applied.
-    failure: Option<String>,
+    failure: Option<Box<str>>,
 }
 
 impl Applied {
@@ -64,16 +68,16 @@ impl Applied {
             (None, Some(_)) => Some(bindings_and_role(name, object)),
             (None, None) => None,
         };
-        let lacking = parts.map(|parts| -> BTreeMap<_, _> {
+        let lacking = parts.map(|parts| -> Box<[Lacking]> {
             let lacks = |((name, namespace), report): (Id<'_>, Option<&Value>)| {
                 let report = report.filter(is_current);
                 let is_applied = report.is_some_and(|it| it["status"] == "True");
                 let id = (name.to_owned(), namespace.to_owned());
                 (!is_applied).then(|| (id, report.and_then(failure)))
             };
-            parts.into_iter().filter_map(lacks).collect()
+            parts.into_iter().filter_map(lacks).collect::<BTreeMap<_, _>>().into_iter().collect()
         });
-        let is_applied = lacking.as_ref().is_some_and(BTreeMap::is_empty);
+        let is_applied = lacking.as_deref().is_some_and(<[_]>::is_empty);
         let is_outdated = |validation: &Value| {
             let since = |it: &Value| it["lastTransitionTime"].as_str().map(str::to_owned);
             let is_later = |it: &Value| it["status"] == "True" && since(it) >= since(validation);
@@ -82,7 +86,7 @@ impl Applied {
         let validation = condition(VALIDATION).filter(|validation| !is_outdated(validation));
         let conditions = [work, permission, validation].into_iter().flatten();
         let failure = conditions.filter(|it| it["reason"] != NOT_REPORTED).find_map(failure);
-        Self { lacking, failure }
+        Self { lacking, failure: failure.map(Box::from) }
     }
 
     /// Whether the cluster has applied the parts with such names and namespaces; if not, its message about it, if there
@@ -96,9 +100,9 @@ impl Applied {
 }
 
 /// Whether a condition is true; if it is false, its message. `None` if there is none.
-pub(crate) fn reported(object: &Value, kind: &str) -> Option<Result<(), String>> {
+pub(crate) fn reported(object: &Value, kind: &str) -> Option<Result<(), Text>> {
     let condition = condition(&object["status"]["conditions"], kind)?;
-    Some(if condition["status"] == "True" { Ok(()) } else { Err(message(condition)) })
+    Some(if condition["status"] == "True" { Ok(()) } else { Err(message(condition).into()) })
 }
 
 /// The manifests of a ManifestWork, and what its status reports about each.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use hub_api::labels::{self, MANAGED_BY};
 use hub_api::names::{AccountKey, Namespace};
+use hub_api::text::Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
 
 use super::applied::{self, Applied};
 use super::consumers::{Consumer, duration};
@@ -22,13 +24,13 @@ pub struct ObservedObject {
     pub version: Version,
     pub is_deleting: bool,
     pub(super) content: Arc<Content>,
-    /// `metadata.ownerReferences` as JSON, null if there are none.
-    owners: Box<str>,
+    /// The hash of `metadata.ownerReferences`, if there are any: each contains a uid, so they cannot be shared.
+    owners: Option<Box<[u8; 32]>>,
     /// What its status reports.
     pub(super) applied: Applied,
     /// Of an account: whether its token is reported, and whether the syncer reports that it is copied, or why not.
     pub(super) has_token: bool,
-    pub(super) copied: Option<Result<(), String>>,
+    pub(super) copied: Option<Result<(), Text>>,
 }
 
 /// What the objects of an account have in common on most clusters.
@@ -57,7 +59,7 @@ impl ObservedObject {
             version: Version::of(metadata),
             is_deleting: metadata.deletion_timestamp.is_some(),
             content: Arc::new(content),
-            owners: owners.unwrap_or_default().to_string().into(),
+            owners: hash(&owners.unwrap_or_default()),
             applied: data.map(read).unwrap_or_default(),
             has_token: data
                 .is_some_and(|data| data["status"]["tokenSecretRef"]["name"].is_string()),
@@ -112,8 +114,13 @@ impl ObservedObject {
         };
         contains(&self.content.labels, &desired.labels)
             && contains(&self.content.annotations, &desired.annotations)
-            && *self.owners == *desired.owners.to_string()
+            && self.owners == hash(&desired.owners)
     }
+}
+
+/// The hash of owner references; `None` if there are none.
+fn hash(owners: &Value) -> Option<Box<[u8; 32]>> {
+    (!owners.is_null()).then(|| Box::new(Sha256::digest(owners.to_string()).into()))
 }
 
 /// Whether a spec is as desired. A validity is compared as a duration, since a client in Go writes `24h` as `24h0m0s`.
