@@ -40,7 +40,9 @@ impl KnownAccess {
         if is_settled {
             self.sharing.set(cluster, names);
         } else {
-            names.iter().for_each(|name| self.sharing.insert(cluster, name));
+            for name in names {
+                self.sharing.insert(cluster, name);
+            }
         }
     }
 
