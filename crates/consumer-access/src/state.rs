@@ -1,7 +1,6 @@
 //! What the watches have shown, and what our own writes have changed meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
 use hub_api::names::{AccountKey, AccountName, ClusterName, Namespace, ProfileKey};
@@ -9,6 +8,7 @@ use hub_core::consumer_access::{
     AccessKey, AccessKind, AccessName, AccessSettings, Content, FoundObject, KnownAccess,
     ObservedObject, OnCluster, PublishedCluster, secrets_in,
 };
+use hub_core::in_turn::InTurn;
 use hub_core::known::Known;
 use hub_core::nested::Pairs;
 use hub_core::version::{Uid, Version};
@@ -27,32 +27,16 @@ pub(crate) enum Reading {
     Unavailable,
 }
 
-/// What is still to be queued of everything: a portion at a time, so that nothing else waits for long.
+/// What is still to be queued: a portion at a time, so that nothing else waits for long.
 #[derive(Default)]
 pub(crate) struct Backlog {
-    /// The objects whose accounts are not queued.
-    pub(crate) names: BTreeSet<AccessName>,
+    /// The objects that may have lost something: what exists for them is not queued.
+    pub(crate) ending: InTurn<AccessName>,
+    /// The objects that are not queued with everything that they give.
+    pub(crate) names: InTurn<AccessName>,
     /// The clusters whose existing accounts are not queued.
     pub(crate) clusters: BTreeSet<ClusterName>,
-    /// Keys that are not queued, and the last one that was.
-    pub(crate) keys: BTreeSet<AccessKey>,
-    turn: Option<AccessKey>,
-}
-
-impl Backlog {
-    /// Takes keys, as many if there are, each after all others that wait: keys that are added again and again do not keep
-    /// back the end of a grant.
-    pub(crate) fn next_keys(&mut self, count: usize) -> Vec<AccessKey> {
-        let after = self.turn.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let rest = self.keys.range((after, Bound::Unbounded));
-        let keys: Vec<_> =
-            rest.chain(&self.keys).take(count.min(self.keys.len())).cloned().collect();
-        for key in &keys {
-            self.keys.remove(key);
-        }
-        self.turn = keys.last().cloned();
-        keys
-    }
+    pub(crate) keys: InTurn<AccessKey>,
 }
 
 #[derive(Default)]

@@ -263,30 +263,33 @@ impl Store {
         }
     }
 
-    /// Queues a portion of the backlog: what exists on a cluster, some keys, and the status of a ClusterAccess, whose
-    /// objects become keys. Each takes its turn, since the end of a grant may be among them. Returns whether there was any.
+    /// Queues a portion of the backlog: what exists on a cluster, some keys, and a ClusterAccess, whose objects become keys.
+    /// Returns whether there was any.
     fn queue_portion(&self) -> bool {
-        let fleet = self.fleet.read();
+        let (fleet, settings) = (self.fleet.read(), self.settings());
         let mut state = self.state.lock();
-        let cluster = state.backlog.clusters.pop_first();
-        let known = cluster.as_ref().map(|cluster| state.known.on(cluster)).unwrap_or_default();
-        let keys = state.backlog.next_keys(AT_ONCE);
-        let has_room = state.backlog.keys.len() < MANY_KEYS;
-        let name = if has_room { state.backlog.names.pop_first() } else { None };
+        let State { backlog, known, .. } = &mut *state;
+        let cluster = backlog.clusters.pop_first();
+        let accounts = cluster.as_ref().map(|cluster| known.on(cluster)).unwrap_or_default();
+        let keys = backlog.keys.take(AT_ONCE);
+        let ending = backlog.ending.take(1).pop();
+        let has_room = backlog.keys.len() < MANY_KEYS;
+        let name = if has_room { backlog.names.take(1).pop() } else { None };
+        let existing = ending.iter().flat_map(|name| settings.existing_of(name, known));
+        let wanted = name.iter().flat_map(|name| settings.objects_of(&fleet, name, None, known));
+        let found: BTreeSet<_> = existing.chain(wanted).collect();
         drop(state);
-        let is_any = cluster.is_some() || !keys.is_empty() || name.is_some();
-        for account in known {
+        let is_any = cluster.is_some() || !keys.is_empty() || ending.is_some() || name.is_some();
+        for account in accounts {
             self.queue_access(&fleet, &account, None);
         }
         for key in keys {
             self.queue(&fleet, key);
         }
-        if let Some(name) = name {
-            self.mark(&name);
-            let settings = self.settings();
-            let keys = settings.objects_of(&fleet, &name, None, &self.state.lock().known);
-            self.queue_all(&fleet, keys);
+        for name in ending.iter().chain(&name) {
+            self.mark(name);
         }
+        self.queue_all(&fleet, found);
         is_any
     }
 
@@ -316,6 +319,8 @@ impl Store {
         let Concerned { mut keys, names, mut on_cluster } =
             settings.concerned(fleet, touched, &state.known, &state.objects);
         if !names.is_empty() {
+            // The ends of grants are among what exists, and do not wait for what is to be created.
+            state.backlog.ending.extend(names.iter().cloned());
             state.backlog.names.extend(names);
             self.has_backlog.notify_one();
         }

@@ -68,8 +68,9 @@ impl Objects for Store {
             AccessKey::Access(kind, account) => {
                 let (planned, is_settled) =
                     self.plan_access(&fleet, &settings, &state, *kind, account, found);
-                if let Some(names) = settings.sharing(&fleet, account) {
-                    state.known.share(&account.cluster, &names, is_settled);
+                if settings.consumers.is_shared(&account.account) {
+                    let (names, is_known) = settings.sharing(&fleet, account);
+                    state.known.share(&account.cluster, &names, is_settled && is_known);
                 }
                 planned
             }

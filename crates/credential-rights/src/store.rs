@@ -393,6 +393,11 @@ impl Store {
         Some(names)
     }
 
+    /// Records that a write of the role for tokens has failed: what follows decides when it is planned again.
+    pub(crate) fn tokens_failed(&self) {
+        self.state.lock().tokens = None;
+    }
+
     /// How long the next plan of the role for tokens has to wait.
     pub(crate) fn wait_for_tokens(&self) -> Option<Duration> {
         let (planned, _) = self.state.lock().tokens?;

@@ -150,7 +150,10 @@ impl Objects for Store {
             // The copies are deleted with their namespace: no copy needs a permission in a new one of that name.
             RightsKey::Copies(namespace) => is_over && self.namespace_ended(namespace),
             RightsKey::Consumer(_) => is_over,
-            RightsKey::Tokens => false,
+            RightsKey::Tokens => {
+                self.tokens_failed();
+                false
+            }
         };
         (error.verb == "create" && is_ended).then_some(Outcome::Done)
     }

@@ -467,6 +467,11 @@ impl Store {
         self.reach.notified().await;
     }
 
+    /// Whether [`Self::reach`] has to visit every account.
+    pub(crate) fn is_reach_costly(&self) -> bool {
+        self.state.lock().index.reach.is_unknown()
+    }
+
     /// Notifies that the copies in a namespace may have to be watched, or no longer.
     fn follow_namespace(&self, state: &mut State, namespace: &Namespace) {
         if self.is_limited() {

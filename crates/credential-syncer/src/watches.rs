@@ -1,6 +1,6 @@
 //! The watches: accounts, the tokens that agents report, and the copies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +15,13 @@ use hub_core::rights::gives_copies;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::watch::{Each, LARGE_PAGE, ObjectKey, Sink, Unreadable, Watch};
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use tokio::time::sleep;
 
 use crate::store::Store;
+
+/// How long changes of the names of tokens are collected where there are too many names: which ones are watched is then
+/// computed from all accounts.
+const COLLECTING: Duration = Duration::from_secs(1);
 
 /// Starts the watches. An addon that is not installed must not delay other controllers of the process, so the watches
 /// on accounts, tokens and copies are optional or late: until the first two are listed, copies are kept.
@@ -81,12 +86,18 @@ async fn follow(store: Arc<Store>, watches: Watches) {
     let mut copies_in = BTreeMap::<Namespace, HeldWatch>::new();
     loop {
         store.reach_changed().await;
+        if store.is_reach_costly() {
+            // Together with what follows.
+            sleep(COLLECTING).await;
+        }
         let (names, namespaces) = store.reach(|namespace| copies_in.contains_key(namespace));
         // What a watch has shown is forgotten with it, and does not count for a later one.
         let is_unused =
             |account: &AccountName| names.as_ref().is_some_and(|names| !names.contains(account));
-        for (account, _) in tokens_of.extract_if(.., |account, _| is_unused(account)) {
-            store.change(|_, state| state.index.forget_sources(&account));
+        let unused = tokens_of.extract_if(.., |account, _| is_unused(account));
+        let unused: BTreeSet<_> = unused.map(|(account, _)| account).collect();
+        if !unused.is_empty() {
+            store.change(|_, state| state.index.forget_sources(&unused));
         }
         let is_ended = |namespace: &Namespace| namespaces.get(namespace) == Some(&false);
         for (namespace, _) in copies_in.extract_if(.., |namespace, _| is_ended(namespace)) {

@@ -131,7 +131,7 @@ pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a 
 /// Whether any namespace is granted a cluster, or may be.
 #[must_use]
 pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {
-    namespaces_of(fleet, cluster).next().is_some()
+    fleet.candidates_for(cluster).any(|namespace| is_possible(fleet, namespace, cluster))
 }
 
 /// The decision of each binding of the namespace about the cluster.

@@ -36,6 +36,7 @@ pub mod explain;
 pub mod finding;
 pub mod fleet;
 pub mod grant;
+pub mod in_turn;
 pub mod known;
 pub mod label_allow_list;
 pub mod label_set;

@@ -34,15 +34,20 @@ pub fn token_names<'a>(
     fleet: &Fleet,
     accounts: impl IntoIterator<Item = &'a AccountKey>,
 ) -> TokenNames {
-    let mut granted = BTreeMap::<&ClusterName, bool>::new();
+    let mut granted = BTreeMap::new();
+    let mut last = None;
     let accounts = accounts.into_iter().filter_map(|AccountKey { cluster, account }| {
-        let is_granted =
-            granted.entry(cluster).or_insert_with(|| grant::is_anywhere(fleet, cluster));
+        let is_granted = match last {
+            Some((of, is_granted)) if of == cluster => is_granted,
+            _ => grant::is_anywhere(fleet, cluster),
+        };
+        if last.replace((cluster, is_granted)).is_none_or(|(of, _)| of != cluster) {
+            granted.insert(cluster.clone(), is_granted);
+        }
         is_granted.then_some((cluster, account))
     });
     let names = within_limits(accounts, usize::MAX);
-    let granted = granted.into_iter().map(|(cluster, is_granted)| (cluster.clone(), is_granted));
-    TokenNames { granted: granted.collect(), ..names }
+    TokenNames { granted, ..names }
 }
 
 /// The names of these accounts of granted clusters, in order, which have at most so many different names.

@@ -24,7 +24,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::ConsumerAccess;
-use crate::state::Backlog;
 use crate::watches::{DecisionSink, WatchSink, now};
 
 /// Two objects, one of them for Kueue.
@@ -758,19 +757,4 @@ async fn what_was_created_and_not_shown_yet_is_known_until_it_is_shown_or_delete
     assert_eq!(created(&deleted), Some("two".into()));
     store.state.lock().deleted(&deleted, &"two".into());
     assert_eq!(created(&deleted), None);
-}
-
-#[test]
-fn keys_that_are_added_again_and_again_keep_no_other_back() {
-    let keys = |count: usize| {
-        let of = |it: usize| ClusterName::from(format!("c{it:03}").as_str()).account(&"app".into());
-        (0..count).map(move |it| AccessKind::Account.of(&of(it)))
-    };
-    let (mut backlog, mut seen) = (Backlog::default(), BTreeSet::new());
-    backlog.keys.extend(keys(250));
-    for _ in 0..3 {
-        seen.extend(backlog.next_keys(100));
-        backlog.keys.extend(keys(100));
-    }
-    assert_eq!(seen, keys(250).collect());
 }

@@ -11,6 +11,7 @@ use hub_process::process::{Process, Setup};
 use hub_runtime::queue::Outcome;
 use hub_runtime::reconciler::{Objects, Planned, Read};
 use hub_runtime::watch::ObjectKey;
+use hub_runtime::write::error::{Category, WriteError};
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -306,6 +307,10 @@ async fn the_role_for_tokens_is_planned_at_once_then_once_a_second_and_after_a_c
         assert_eq!([waits(None), waits(Some(&missing)), waits(None)], [true, false, true]);
         advance(Duration::from_secs(1)).await;
     }
+    assert_eq!([waits(None), waits(None)], [false, true]);
+    let error = WriteError::new("patch", "clusterroles", String::new(), Category::Internal, "");
+    store.failed(&RightsKey::Tokens, &None, &error);
+    assert!(!waits(None), "what follows from a failure decides");
 }
 
 #[tokio::test(start_paused = true)]

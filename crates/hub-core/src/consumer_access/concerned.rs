@@ -12,6 +12,7 @@ use super::desired::AccessSettings;
 use super::kind::{AccessKey, AccessKind};
 use super::observed::FoundObject;
 use crate::fleet::{Fleet, Touched};
+use crate::grant::{self, Grant};
 use crate::nested::Pairs;
 
 /// What exists and what was planned, as far as it is known.
@@ -90,6 +91,28 @@ pub struct Concerned {
 }
 
 impl AccessSettings {
+    /// The accounts that a ClusterAccess may have something of.
+    pub fn existing_of(
+        &self,
+        name: &AccessName,
+        known: &KnownAccess,
+    ) -> impl Iterator<Item = AccessKey> {
+        let of = |cluster: &ClusterName, account: &AccountName| {
+            AccessKind::Account.of(&cluster.account(account))
+        };
+        // Also of an object that has had another account, or cannot be decoded.
+        let shared = self.consumers.shared_account().into_iter().flat_map(move |account| {
+            known.sharing.of_right(name).map(move |cluster| of(cluster, account))
+        });
+        // The account of the user server is on nearly every cluster.
+        let consumer = self.consumers.get(name).filter(|consumer| !consumer.is_own());
+        let copied = consumer.into_iter().flat_map(move |consumer| {
+            let account = &consumer.account;
+            known.clusters_of(account).map(move |cluster| of(cluster, account))
+        });
+        shared.chain(copied)
+    }
+
     /// What a ClusterAccess gives on these clusters, or on all that can be granted to its namespace or have its account.
     #[must_use]
     pub fn objects_of(
@@ -100,24 +123,16 @@ impl AccessSettings {
         known: &KnownAccess,
     ) -> BTreeSet<AccessKey> {
         let mut keys = BTreeSet::new();
-        // Also of an object that has had another account, or cannot be decoded.
-        if clusters.is_none()
-            && let Some(account) = self.consumers.shared_account()
-        {
-            let sharing = known.sharing.of_right(name);
-            keys.extend(sharing.map(|cluster| AccessKind::Account.of(&cluster.account(account))));
+        if clusters.is_none() {
+            keys.extend(self.existing_of(name, known));
         }
         let Some(consumer) = self.consumers.get(name) else { return keys };
         let all = || {
-            // The account of the user server is on nearly every cluster.
             let known = known.clusters_of(&consumer.account).filter(|_| !consumer.is_own());
             fleet.candidates_in(consumer.namespace()).chain(known).collect()
         };
-        for cluster in
-            clusters.map_or_else(all, |clusters| clusters.iter().collect::<BTreeSet<_>>())
-        {
-            keys.extend(self.objects_on(consumer, cluster));
-        }
+        let clusters = clusters.map_or_else(all, |clusters| clusters.iter().collect());
+        keys.extend(self.objects_on(consumer, clusters));
         if self.consumers.is_of_kueue(consumer) {
             let configs = consumer.multi_kueue_configs.keys();
             keys.extend(configs.cloned().map(AccessKey::MultiKueueConfig));
@@ -125,33 +140,39 @@ impl AccessSettings {
         keys
     }
 
-    /// What a consumer may have for a cluster: an account, and what tells the application of the cluster.
+    /// What a consumer may have for these clusters: accounts, and what tells the application of them.
     fn objects_on(
         &self,
         consumer: &Consumer,
-        cluster: &ClusterName,
-    ) -> impl Iterator<Item = AccessKey> + use<> {
-        let namespace = consumer.namespace();
+        clusters: BTreeSet<&ClusterName>,
+    ) -> impl Iterator<Item = AccessKey> {
+        let (account, namespace) = (&consumer.account, consumer.namespace());
         let has_secrets =
             self.consumers.argo_cd(namespace).is_some_and(|it| it.name == consumer.name);
-        let secret = has_secrets.then(|| AccessKey::ClusterSecret(cluster.in_namespace(namespace)));
         let is_of_kueue = self.consumers.is_of_kueue(consumer);
-        let of_kueue = is_of_kueue.then(|| AccessKey::MultiKueueCluster(cluster.clone()));
-        let account = AccessKind::Account.of(&cluster.account(&consumer.account));
-        [account].into_iter().chain(secret).chain(of_kueue)
+        clusters.into_iter().flat_map(move |cluster| {
+            let of_account = AccessKind::Account.of(&cluster.account(account));
+            let secret =
+                has_secrets.then(|| AccessKey::ClusterSecret(cluster.in_namespace(namespace)));
+            let of_kueue = is_of_kueue.then(|| AccessKey::MultiKueueCluster(cluster.clone()));
+            [of_account].into_iter().chain(secret).chain(of_kueue)
+        })
     }
 
     /// The ClusterAccesses for which the account of the user server is planned on a cluster: those that may be granted it,
-    /// and those that cannot be decoded. `None` for another account, or if it is not known what sets select.
+    /// and those that cannot be decoded; and whether it is known which sets select the cluster. None for another account.
     #[must_use]
-    pub fn sharing(&self, fleet: &Fleet, key: &AccountKey) -> Option<BTreeSet<AccessName>> {
-        (self.consumers.is_shared(&key.account) && fleet.knows_selections()).then(|| {
-            let users = self.users(fleet, key).into_iter().map(|consumer| &consumer.name);
-            let unreadable = self.consumers.unreadable();
-            let unreadable =
-                unreadable.filter(|it| fleet.is_candidate(&it.namespace, &key.cluster));
-            users.chain(unreadable).cloned().collect()
-        })
+    pub fn sharing(&self, fleet: &Fleet, key: &AccountKey) -> (BTreeSet<AccessName>, bool) {
+        let is_known = fleet.knows_selections();
+        if !self.consumers.is_shared(&key.account) || self.grant(fleet, key) == Grant::Refused {
+            return (BTreeSet::new(), is_known);
+        }
+        // While sets cannot be read, nothing is given.
+        let users = is_known.then(|| self.users(fleet, key)).into_iter().flatten();
+        let unreadable = self.consumers.unreadable();
+        let unreadable =
+            unreadable.filter(|it| grant::is_possible(fleet, &it.namespace, &key.cluster));
+        (users.map(|consumer| &consumer.name).chain(unreadable).cloned().collect(), is_known)
     }
 
     /// An account on every cluster where one of its consumers may be granted it, or where it is known.
@@ -207,7 +228,7 @@ impl AccessSettings {
                 for name in candidates.into_iter().flat_map(|it| self.consumers.names_in(it)) {
                     on_cluster.insert(name.clone());
                     let consumer = self.consumers.get(name).into_iter();
-                    keys.extend(consumer.flat_map(|it| self.objects_on(it, cluster)));
+                    keys.extend(consumer.flat_map(|it| self.objects_on(it, [cluster].into())));
                 }
                 // The namespace of a cluster is protected while the cluster exists.
                 &[cluster.as_str().into()].into()

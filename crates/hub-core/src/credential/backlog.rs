@@ -9,6 +9,7 @@ use hub_api::text::Text;
 use crate::credential::account::accounts_of_copy;
 use crate::credential::index::CredentialIndex;
 use crate::fleet::{Fleet, Touched};
+use crate::in_turn::InTurn;
 
 /// The maximum number of keys, clusters or accounts in a portion: some milliseconds of work.
 pub const AT_ONCE: usize = 256;
@@ -16,20 +17,35 @@ pub const AT_ONCE: usize = 256;
 /// Copies to plan again, or accounts to report on; neither while they are still to be found.
 pub type Portion = (Vec<SecretKey>, Vec<AccountKey>);
 
+/// With so many copies to plan again, no further ones are found.
+const MANY: usize = 40 * AT_ONCE;
+
 /// The copies to plan again, and the accounts to report on.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    copies: BTreeSet<SecretKey>,
+    copies: InTurn<SecretKey>,
     /// The accounts whose copies are all concerned.
-    pub copies_of: BTreeSet<AccountKey>,
+    pub copies_of: InTurn<AccountKey>,
     /// The clusters whose copies in a namespace are all concerned, with whether their accounts report on them.
     profiles: BTreeMap<ProfileKey, bool>,
-    /// The namespaces whose copies are all concerned, with whether accounts report on them, and the name of the first known
-    /// copy that is left, or `None` if the clusters are, too.
-    namespaces: BTreeMap<Namespace, (bool, Option<Text>)>,
+    /// The namespaces whose copies are all concerned, and how far they have been visited.
+    namespaces: InTurn<Namespace>,
+    visits: BTreeMap<Namespace, Visit>,
     accounts: BTreeSet<AccountKey>,
     /// Whether every copy and every account is concerned.
     pub everything: bool,
+}
+
+/// The visit of a namespace: first of the known copies, since tokens that have to end are among them, and then of the
+/// clusters.
+#[derive(Debug, Default)]
+struct Visit {
+    /// Whether the accounts that opt in to the namespace report on that.
+    reports: bool,
+    /// The name of the first known copy that is left; `None` before all.
+    from: Option<Text>,
+    /// Whether the namespace has changed since the visit began: it ends all the same, and then another one begins.
+    again: bool,
 }
 
 impl Backlog {
@@ -54,8 +70,10 @@ impl Backlog {
     /// Adds the copies in these namespaces, and the accounts that opt in to one if they report on that.
     pub fn add_namespaces(&mut self, these: impl IntoIterator<Item = Namespace>, reports: bool) {
         for namespace in these {
-            let (reported, from) = self.namespaces.entry(namespace).or_default();
-            (*reported, *from) = (*reported || reports, None);
+            let visit = self.visits.entry(namespace.clone()).or_default();
+            visit.reports |= reports;
+            visit.again |= visit.from.is_some();
+            self.namespaces.extend([namespace]);
         }
     }
 
@@ -64,7 +82,7 @@ impl Backlog {
     pub fn has(&self, key: &SecretKey) -> bool {
         self.everything
             || self.copies.contains(key)
-            || self.namespaces.contains_key(&key.namespace)
+            || self.visits.contains_key(&key.namespace)
             || accounts_of_copy(&key.name).any(|account| {
                 self.copies_of.contains(&account)
                     || self.profiles.contains_key(&account.cluster.in_namespace(&key.namespace))
@@ -73,42 +91,64 @@ impl Backlog {
 
     /// Takes the next portion, if there is any. Updates the reach.
     pub fn next(&mut self, index: &mut CredentialIndex, fleet: &Fleet) -> Option<Portion> {
-        let copies = first(&mut self.copies);
-        if !copies.is_empty() {
+        let copies = self.copies.take(AT_ONCE);
+        let is_any = self.copies.len() >= MANY || self.find(index, fleet);
+        if is_any || !copies.is_empty() {
             return Some((copies, Vec::new()));
         }
+        let accounts = std::iter::from_fn(|| self.accounts.pop_first()).take(AT_ONCE);
+        let accounts: Vec<_> = accounts.collect();
+        (!accounts.is_empty()).then_some((copies, accounts))
+    }
+
+    /// Finds further copies to plan again; returns whether there may have been any.
+    fn find(&mut self, index: &mut CredentialIndex, fleet: &Fleet) -> bool {
         if std::mem::take(&mut self.everything) {
             self.add_namespaces(index.namespaces(fleet), false);
             self.copies_of.clear();
             self.accounts = index.accounts().collect();
-        } else if let Some(account) = self.copies_of.pop_first() {
-            self.copies.extend(index.keys_of(fleet, &account));
-        } else if !self.profiles.is_empty() {
+            return true;
+        }
+        let mut found = 0;
+        while found < AT_ONCE
+            && let Some(account) = self.copies_of.take(1).pop()
+        {
+            let keys = index.keys_of(fleet, &account);
+            found += keys.len() + 1;
+            self.copies.extend(keys);
+        }
+        self.find_in_namespace(index, fleet) || found > 0
+    }
+
+    fn find_in_namespace(&mut self, index: &mut CredentialIndex, fleet: &Fleet) -> bool {
+        if !self.profiles.is_empty() {
             for (key, reports) in std::iter::from_fn(|| self.profiles.pop_first()).take(AT_ONCE) {
                 let (is_granted, asking) = index.reach_in(fleet, &key);
                 let granted = asking.iter().filter(|_| is_granted);
                 self.copies.extend(granted.map(|account| account.copy_in(&key.namespace)));
                 self.accounts.extend(asking.into_iter().filter(|_| reports));
             }
-        } else if let Some((namespace, (reports, from))) = self.namespaces.pop_first() {
-            for cluster in index.clusters_concerning(fleet, &namespace).filter(|_| from.is_none()) {
-                let key = cluster.in_namespace(&namespace);
-                *self.profiles.entry(key).or_default() |= reports;
-            }
-            let mut known = index.known_keys(&namespace, from.as_deref().unwrap_or_default());
-            self.copies.extend(known.by_ref().take(AT_ONCE));
-            if let Some(SecretKey { namespace, name }) = known.next() {
-                self.namespaces.insert(namespace, (reports, Some(name)));
-            }
-        } else {
-            let accounts = first(&mut self.accounts);
-            return (!accounts.is_empty()).then_some((copies, accounts));
+            return true;
         }
-        Some((copies, Vec::new()))
+        let Some(namespace) = self.namespaces.take(1).pop() else { return false };
+        let mut visit = self.visits.remove(&namespace).unwrap_or_default();
+        let from = visit.from.take();
+        let mut known = index.known_keys(&namespace, from.as_deref().unwrap_or_default());
+        self.copies.extend(known.by_ref().take(AT_ONCE));
+        let next = known.next();
+        drop(known);
+        if let Some(next) = next {
+            visit.from = Some(next.name);
+            self.visits.insert(namespace.clone(), visit);
+            self.namespaces.extend([namespace]);
+            return true;
+        }
+        for cluster in index.clusters_concerning(fleet, &namespace) {
+            *self.profiles.entry(cluster.in_namespace(&namespace)).or_default() |= visit.reports;
+        }
+        if visit.again {
+            self.add_namespaces([namespace], visit.reports);
+        }
+        true
     }
-}
-
-/// Takes as many as a portion has.
-fn first<T: Ord>(all: &mut BTreeSet<T>) -> Vec<T> {
-    std::iter::from_fn(|| all.pop_first()).take(AT_ONCE).collect()
 }

@@ -195,10 +195,12 @@ impl CredentialIndex {
         Self { settings, ..Self::default() }
     }
 
-    /// Forgets the tokens of accounts of this name: they are no longer watched.
-    pub fn forget_sources(&mut self, account: &AccountName) {
-        self.listed_sources.set(Some(account), false);
-        self.sources.retain(|key, _| key.account != *account);
+    /// Forgets the tokens of accounts of these names: they are no longer watched.
+    pub fn forget_sources(&mut self, accounts: &BTreeSet<AccountName>) {
+        for account in accounts {
+            self.listed_sources.set(Some(account), false);
+        }
+        self.sources.retain(|key, _| !accounts.contains(&key.account));
     }
 
     /// Forgets the copies in this namespace: they are no longer watched. What this process created stays known, since it

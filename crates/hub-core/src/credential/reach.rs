@@ -145,6 +145,12 @@ impl Reach {
         self.by_name.get(name).into_iter().flatten().map(|(_, cluster)| cluster)
     }
 
+    /// Whether the next call of [`Self::changed_names`] visits every account.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        self.is_unknown
+    }
+
     /// The names by which tokens are watched, if not all are, and if they have changed since the last call; with the
     /// accounts whose tokens are no longer watched because there are too many names, or are watched again: their state
     /// and their copies may change without any event.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
-use hub_api::names::AccountKey;
+use hub_api::names::{AccountKey, Namespace};
 use hub_core::consumer_access::{
     AccessKey, AccessSettings, Concerned, KnownAccess, ObservedAccess,
 };
@@ -157,12 +157,28 @@ fn what_concerns_a_namespace_or_everything_is_found_in_portions_and_in_the_backl
             && let Some((copies, accounts)) = next.take()
         {
             assert!(copies.len().max(accounts.len()) <= AT_ONCE);
-            left.retain(|key| copies.binary_search(key).is_err());
+            left.retain(|key| !copies.contains(key));
             assert!(left.iter().all(|key| backlog.has(key)));
             reports -= accounts.len();
         }
         assert_eq!((left.len(), reports), (0, 0), "{everything}");
     }
+}
+
+#[test]
+fn a_namespace_that_changes_again_and_again_and_many_accounts_keep_no_copy_back() {
+    let World { mut index, fleet, .. } = Syncer::start(objects([2 * AT_ONCE + 1, 2, 1, 1])).world;
+    let (mut backlog, namespaces) = (Backlog::default(), ["n0", "n1"].map(Namespace::from));
+    let mut left: BTreeSet<_> =
+        namespaces.iter().flat_map(|it| keys_in(&index, &fleet, it)).collect();
+    backlog.add_namespaces(namespaces.clone(), false);
+    for _ in 0..12 {
+        backlog.add_namespaces([namespaces[0].clone()], false);
+        backlog.copies_of.extend(index.accounts().take(1));
+        let (copies, _) = backlog.next(&mut index, &fleet).unwrap();
+        left.retain(|key| !copies.contains(key));
+    }
+    assert_eq!(left.len(), 0);
 }
 
 #[test]

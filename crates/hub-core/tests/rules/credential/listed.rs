@@ -39,7 +39,7 @@ fn state(world: &World, namespace: &str, name: &str) -> State {
 #[test]
 fn while_the_watch_on_tokens_of_a_name_starts_over_their_copies_are_kept() {
     let mut world = watched_by_name();
-    world.index.forget_sources(&"kueue".into());
+    world.index.forget_sources(&["kueue".into()].into());
     assert_eq!(world.index.source(&account_key("c1", "kueue")), None);
     assert_eq!(state(&world, "team", "kueue"), State::TokenUnknown);
     assert_eq!(world.next(), CopyAction::Nothing);
@@ -83,7 +83,7 @@ fn a_namespace_about_which_nothing_is_known_has_no_places() {
 #[test]
 fn tokens_and_copies_that_are_no_longer_watched_are_forgotten() {
     let mut world = watched_by_name();
-    world.index.forget_sources(&"argocd".into());
+    world.index.forget_sources(&["argocd".into()].into());
     world.index.forget_copies(&"team".into());
     assert_eq!(world.index.source(&account_key("c1", "argocd")), None);
     assert!(!world.index.listed_sources.has(&"argocd".into()));
