@@ -30,12 +30,12 @@ pub(crate) enum Reading {
 /// What is still to be queued: a portion at a time, so that nothing else waits for long.
 #[derive(Default)]
 pub(crate) struct Backlog {
-    /// The objects that may have lost something: what exists for them is not queued.
+    /// The ClusterAccesses that may have lost a grant: what exists for them is still to be queued.
     pub(crate) ending: InTurn<AccessName>,
-    /// The objects that are not queued with everything that they give.
+    /// The ClusterAccesses of which everything is still to be queued.
     pub(crate) names: InTurn<AccessName>,
     /// The clusters whose existing accounts are not queued.
-    pub(crate) clusters: BTreeSet<ClusterName>,
+    pub(crate) clusters: InTurn<ClusterName>,
     pub(crate) keys: InTurn<AccessKey>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct State {
     pub(crate) read: BTreeMap<WatchName, Reading>,
     /// The accounts and namespaces whose watches may have to begin or to end.
     pub(crate) unfollowed: BTreeSet<Scope>,
-    /// The accounts with an object.
+    /// What exists and what was planned.
     pub(crate) known: KnownAccess,
     /// The writes, by verb, that have been sent or are blocked: the other objects of the account do not wait for them.
     pub(crate) passed: BTreeMap<AccessKey, &'static str>,

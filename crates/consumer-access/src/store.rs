@@ -36,7 +36,8 @@ pub(crate) const CONTROLLER: &str = "consumer-access";
 /// How many keys are queued at once, each with its decisions.
 const AT_ONCE: usize = 100;
 
-/// With so many keys in the backlog, no further ClusterAccess is divided into keys: all together they may have millions.
+/// With so many keys in the backlog, only what exists for further ClusterAccesses becomes keys: all that they may give
+/// together can be millions.
 const MANY_KEYS: usize = 50_000;
 
 /// The controller's state: its watches fill it, and its writes are planned from it. Its locks are taken in the order of
@@ -244,10 +245,10 @@ impl Store {
         let settings = self.settings();
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
         let mut state = self.state.lock();
-        let (clusters, integrations): (_, Vec<_>) =
+        let (clusters, integrations): (Vec<_>, Vec<_>) =
             (state.known.clusters().cloned().collect(), state.integrations().collect());
         state.backlog.names.extend(names.cloned());
-        state.backlog.clusters = clusters;
+        state.backlog.clusters.extend(clusters);
         state.backlog.keys.extend(integrations);
         drop(state);
         self.has_backlog.notify_one();
@@ -263,18 +264,18 @@ impl Store {
         }
     }
 
-    /// Queues a portion of the backlog: what exists on a cluster, some keys, and a ClusterAccess, whose objects become keys.
-    /// Returns whether there was any.
+    /// Queues a portion of the backlog: what exists on a cluster, some keys, what exists for a ClusterAccess that may have
+    /// lost a grant, and all that another one gives: both become keys. Returns whether there was any.
     fn queue_portion(&self) -> bool {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let mut state = self.state.lock();
         let State { backlog, known, .. } = &mut *state;
-        let cluster = backlog.clusters.pop_first();
+        let cluster = backlog.clusters.next();
         let accounts = cluster.as_ref().map(|cluster| known.on(cluster)).unwrap_or_default();
         let keys = backlog.keys.take(AT_ONCE);
-        let ending = backlog.ending.take(1).pop();
-        let has_room = backlog.keys.len() < MANY_KEYS;
-        let name = if has_room { backlog.names.take(1).pop() } else { None };
+        let ending = backlog.ending.next();
+        let has_room = backlog.keys.count() < MANY_KEYS;
+        let name = if has_room { backlog.names.next() } else { None };
         let existing = ending.iter().flat_map(|name| settings.existing_of(name, known));
         let wanted = name.iter().flat_map(|name| settings.objects_of(&fleet, name, None, known));
         let found: BTreeSet<_> = existing.chain(wanted).collect();
@@ -319,7 +320,7 @@ impl Store {
         let Concerned { mut keys, names, mut on_cluster } =
             settings.concerned(fleet, touched, &state.known, &state.objects);
         if !names.is_empty() {
-            // The ends of grants are among what exists, and do not wait for what is to be created.
+            // The ends of grants are among what exists: they need no room in the backlog.
             state.backlog.ending.extend(names.iter().cloned());
             state.backlog.names.extend(names);
             self.has_backlog.notify_one();

@@ -69,8 +69,8 @@ impl Objects for Store {
                 let (planned, is_settled) =
                     self.plan_access(&fleet, &settings, &state, *kind, account, found);
                 if settings.consumers.is_shared(&account.account) {
-                    let (names, is_known) = settings.sharing(&fleet, account);
-                    state.known.share(&account.cluster, &names, is_settled && is_known);
+                    let names = settings.sharing(&fleet, account);
+                    state.known.share(&account.cluster, &names, is_settled);
                 }
                 planned
             }

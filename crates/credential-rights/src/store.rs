@@ -42,6 +42,9 @@ pub(crate) const ROLES: &str = "roles";
 /// plans of the role for tokens, since each visits all accounts.
 const WIDENING: Duration = Duration::from_secs(1);
 
+/// The time between two plans of the role for tokens while its writes fail.
+const FAILING: Duration = Duration::from_secs(5);
+
 /// A key of the queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RightsKey {
@@ -115,8 +118,8 @@ pub(crate) struct RightsState {
     /// Whether each cluster with such accounts was granted to any namespace when it last changed, or when the role for
     /// tokens was last planned, which a change of a binding or a set queues.
     granted: BTreeMap<ClusterName, bool>,
-    /// When the role for tokens was last planned, and whether all names were within the limits.
-    tokens: Option<(Instant, bool)>,
+    /// The last plan of the role for tokens.
+    tokens: Option<TokensPlan>,
     /// The uid of the role for copies.
     copies_role: Known<String>,
     /// The ClusterAccesses.
@@ -127,6 +130,15 @@ pub(crate) struct RightsState {
     /// The syncer's Lease, and the time of its last observation.
     lease: ObservedLease,
     lease_shown: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct TokensPlan {
+    at: Instant,
+    /// Whether all names were within the limits.
+    is_complete: bool,
+    /// How long after it the next one follows at the earliest.
+    pace: Duration,
 }
 
 impl RightsState {
@@ -155,7 +167,7 @@ impl RightsState {
     /// it changes nothing.
     fn names_token(&self, account: &AccountKey) -> bool {
         let rules = self.objects.get(&RightsKey::Tokens).map_or(&[][..], |role| &role.rules);
-        self.tokens.is_some_and(|(_, is_complete)| is_complete)
+        self.tokens.is_some_and(|plan| plan.is_complete)
             && self.accounts_on(&account.cluster).nth(MAX_OF_A_CLUSTER - 1).is_none()
             && names_in(rules).contains(account.account.as_str())
     }
@@ -163,7 +175,9 @@ impl RightsState {
     /// The names by which tokens are watched, for a plan of the role for tokens.
     fn token_names(&mut self, fleet: &Fleet) -> BTreeSet<AccountName> {
         let TokenNames { names, left_out, granted } = token_names(fleet, self.accounts.keys());
-        (self.tokens, self.granted) = (Some((Instant::now(), left_out.is_empty())), granted);
+        let (at, is_complete) = (Instant::now(), left_out.is_empty());
+        self.tokens = Some(TokensPlan { at, is_complete, pace: WIDENING });
+        self.granted = granted;
         names
     }
 
@@ -393,15 +407,17 @@ impl Store {
         Some(names)
     }
 
-    /// Records that a write of the role for tokens has failed: what follows decides when it is planned again.
+    /// Records that the API server has not accepted a write of the role for tokens.
     pub(crate) fn tokens_failed(&self) {
-        self.state.lock().tokens = None;
+        if let Some(plan) = &mut self.state.lock().tokens {
+            plan.pace = FAILING;
+        }
     }
 
     /// How long the next plan of the role for tokens has to wait.
     pub(crate) fn wait_for_tokens(&self) -> Option<Duration> {
-        let (planned, _) = self.state.lock().tokens?;
-        WIDENING.checked_sub(planned.elapsed()).filter(|left| !left.is_zero())
+        let plan = self.state.lock().tokens?;
+        plan.pace.checked_sub(plan.at.elapsed()).filter(|left| !left.is_zero())
     }
 
     /// The uid of the role for copies.

@@ -150,11 +150,11 @@ impl Objects for Store {
             // The copies are deleted with their namespace: no copy needs a permission in a new one of that name.
             RightsKey::Copies(namespace) => is_over && self.namespace_ended(namespace),
             RightsKey::Consumer(_) => is_over,
-            RightsKey::Tokens => {
-                self.tokens_failed();
-                false
-            }
+            RightsKey::Tokens => false,
         };
+        if *key == RightsKey::Tokens && error.category != Category::Held {
+            self.tokens_failed();
+        }
         (error.verb == "create" && is_ended).then_some(Outcome::Done)
     }
 

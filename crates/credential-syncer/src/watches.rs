@@ -87,7 +87,6 @@ async fn follow(store: Arc<Store>, watches: Watches) {
     loop {
         store.reach_changed().await;
         if store.is_reach_costly() {
-            // Together with what follows.
             sleep(COLLECTING).await;
         }
         let (names, namespaces) = store.reach(|namespace| copies_in.contains_key(namespace));

@@ -121,13 +121,6 @@ pub fn is_among(fleet: &Fleet, namespace: &Namespace, cluster: &ClusterName) -> 
     fleet.is_candidate(namespace, cluster) && is_possible(fleet, namespace, cluster)
 }
 
-/// The clusters that are granted to a namespace, or may be. Visits no others.
-#[must_use]
-pub fn clusters_of<'a>(fleet: &'a Fleet, namespace: &Namespace) -> BTreeSet<&'a ClusterName> {
-    let candidates: BTreeSet<_> = fleet.candidates_in(namespace).collect();
-    candidates.into_iter().filter(|cluster| is_possible(fleet, namespace, cluster)).collect()
-}
-
 /// Whether any namespace is granted a cluster, or may be.
 #[must_use]
 pub fn is_anywhere(fleet: &Fleet, cluster: &ClusterName) -> bool {

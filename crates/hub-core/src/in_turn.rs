@@ -17,13 +17,18 @@ impl<T> Default for InTurn<T> {
     }
 }
 
-impl<T: Ord + Clone> Extend<T> for InTurn<T> {
+impl<T: Ord> Extend<T> for InTurn<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, values: I) {
         self.waiting.extend(values);
     }
 }
 
 impl<T: Ord + Clone> InTurn<T> {
+    /// Takes one, if any waits.
+    pub fn next(&mut self) -> Option<T> {
+        self.take(1).pop()
+    }
+
     /// Takes so many, or all that wait: those that come after the last one first.
     pub fn take(&mut self, count: usize) -> Vec<T> {
         let after = self.last.take().map_or(Bound::Unbounded, Bound::Excluded);
@@ -47,14 +52,10 @@ impl<T: Ord + Clone> InTurn<T> {
         self.waiting.contains(value)
     }
 
+    /// How many wait.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.waiting.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 }
 

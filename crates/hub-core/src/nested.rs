@@ -57,13 +57,14 @@ impl<L: Ord + Clone, R: Ord + Clone> Pairs<L, R> {
 
     /// Makes these the pairs of the left side.
     pub fn set(&mut self, left: &L, rights: &BTreeSet<R>) {
-        let before: Vec<_> =
-            self.of_left(left).filter(|it| !rights.contains(it)).cloned().collect();
-        for right in before {
+        let gone: Vec<_> = self.of_left(left).filter(|it| !rights.contains(it)).cloned().collect();
+        for right in gone {
             self.remove(left, &right);
         }
         for right in rights {
-            self.insert(left, right);
+            if !self.contains(left, right) {
+                self.insert(left, right);
+            }
         }
     }
 

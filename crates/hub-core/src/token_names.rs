@@ -24,7 +24,7 @@ pub struct TokenNames {
     pub names: BTreeSet<AccountName>,
     /// The accounts of granted clusters whose names exceed the limits.
     pub left_out: BTreeSet<AccountKey>,
-    /// Whether each cluster with such accounts is granted to any namespace.
+    /// Whether each cluster with an account that opts in is granted to any namespace, if that was asked.
     pub granted: BTreeMap<ClusterName, bool>,
 }
 
@@ -35,15 +35,15 @@ pub fn token_names<'a>(
     accounts: impl IntoIterator<Item = &'a AccountKey>,
 ) -> TokenNames {
     let mut granted = BTreeMap::new();
-    let mut last = None;
     let accounts = accounts.into_iter().filter_map(|AccountKey { cluster, account }| {
-        let is_granted = match last {
-            Some((of, is_granted)) if of == cluster => is_granted,
-            _ => grant::is_anywhere(fleet, cluster),
+        let is_granted = match granted.last_key_value() {
+            Some((last, is_granted)) if last == cluster => *is_granted,
+            _ => {
+                let is_granted = grant::is_anywhere(fleet, cluster);
+                granted.insert(cluster.clone(), is_granted);
+                is_granted
+            }
         };
-        if last.replace((cluster, is_granted)).is_none_or(|(of, _)| of != cluster) {
-            granted.insert(cluster.clone(), is_granted);
-        }
         is_granted.then_some((cluster, account))
     });
     let names = within_limits(accounts, usize::MAX);

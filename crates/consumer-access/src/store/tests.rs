@@ -371,7 +371,7 @@ async fn a_change_of_namespaces_queues_what_their_objects_give_one_object_at_a_t
     store.set(&AccessKind::Account.of(&key("team-1")), Some(object(&store.settings(), "one", "5")));
     store.set_rival(&"team-2".into(), "other", Some("c2".into()));
     store.host.set_working();
-    let waiting = || store.state.lock().backlog.names.len();
+    let waiting = || store.state.lock().backlog.names.count();
     for (touched, count) in [(&["no object"][..], 0), (&names, names.len())] {
         let touched = touched.iter().map(|name| Namespace::from(*name)).collect();
         store.fleet_changed(&Fleet::default(), &Touched::Namespaces(touched));

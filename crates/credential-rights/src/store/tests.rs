@@ -76,7 +76,8 @@ fn an_account_changes_nothing_if_it_is_named_no_name_was_left_out_and_its_cluste
         ("other-7", ROOM, None, false),
     ] {
         state.accounts = asking(count);
-        state.tokens = is_complete.map(|is_complete| (Instant::now(), is_complete));
+        let plan = |is_complete| TokensPlan { at: Instant::now(), is_complete, pace: WIDENING };
+        state.tokens = is_complete.map(plan);
         let account = ClusterName::from("c1").account(&name.into());
         assert_eq!(state.names_token(&account), changes_nothing, "{name} {count} {is_complete:?}");
     }

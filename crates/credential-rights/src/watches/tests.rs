@@ -307,10 +307,14 @@ async fn the_role_for_tokens_is_planned_at_once_then_once_a_second_and_after_a_c
         assert_eq!([waits(None), waits(Some(&missing)), waits(None)], [true, false, true]);
         advance(Duration::from_secs(1)).await;
     }
-    assert_eq!([waits(None), waits(None)], [false, true]);
-    let error = WriteError::new("patch", "clusterroles", String::new(), Category::Internal, "");
-    store.failed(&RightsKey::Tokens, &None, &error);
-    assert!(!waits(None), "what follows from a failure decides");
+    for (category, waits_on) in [(Category::Held, false), (Category::Internal, true)] {
+        assert_eq!([waits(None), waits(None)], [false, true]);
+        let error = WriteError::new("patch", "clusterroles", String::new(), category, "");
+        store.failed(&RightsKey::Tokens, &None, &error);
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(waits(None), waits_on);
+        advance(Duration::from_secs(4)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

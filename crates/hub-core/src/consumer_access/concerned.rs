@@ -18,7 +18,7 @@ use crate::nested::Pairs;
 /// What exists and what was planned, as far as it is known.
 #[derive(Debug, Default)]
 pub struct KnownAccess {
-    /// The accounts that have an object or a finding.
+    /// The accounts that have an object, shown or created.
     accounts: Pairs<ClusterName, AccountName>,
     /// The ClusterAccesses for which the account of the user server may have something on a cluster.
     sharing: Pairs<ClusterName, AccessName>,
@@ -91,7 +91,7 @@ pub struct Concerned {
 }
 
 impl AccessSettings {
-    /// The accounts that a ClusterAccess may have something of.
+    /// The accounts that exist, or may, with something for a ClusterAccess.
     pub fn existing_of(
         &self,
         name: &AccessName,
@@ -160,19 +160,19 @@ impl AccessSettings {
     }
 
     /// The ClusterAccesses for which the account of the user server is planned on a cluster: those that may be granted it,
-    /// and those that cannot be decoded; and whether it is known which sets select the cluster. None for another account.
+    /// and those that cannot be decoded. Empty where it is refused.
     #[must_use]
-    pub fn sharing(&self, fleet: &Fleet, key: &AccountKey) -> (BTreeSet<AccessName>, bool) {
-        let is_known = fleet.knows_selections();
-        if !self.consumers.is_shared(&key.account) || self.grant(fleet, key) == Grant::Refused {
-            return (BTreeSet::new(), is_known);
+    pub fn sharing(&self, fleet: &Fleet, key: &AccountKey) -> BTreeSet<AccessName> {
+        if self.grant(fleet, key) == Grant::Refused {
+            return BTreeSet::new();
         }
-        // While sets cannot be read, nothing is given.
-        let users = is_known.then(|| self.users(fleet, key)).into_iter().flatten();
+        // While sets cannot be read, every consumer is a user, and none is given anything new.
+        let users = fleet.knows_selections().then(|| self.users(fleet, key));
+        let users = users.into_iter().flatten().map(|consumer| &consumer.name);
         let unreadable = self.consumers.unreadable();
         let unreadable =
             unreadable.filter(|it| grant::is_possible(fleet, &it.namespace, &key.cluster));
-        (users.map(|consumer| &consumer.name).chain(unreadable).cloned().collect(), is_known)
+        users.chain(unreadable).cloned().collect()
     }
 
     /// An account on every cluster where one of its consumers may be granted it, or where it is known.

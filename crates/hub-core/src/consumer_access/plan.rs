@@ -23,7 +23,8 @@ pub struct AccessPlan {
     /// The write, with the kind of the object.
     pub write: Option<(AccessKind, AccessAction)>,
     pub findings: Notes,
-    /// Whether nothing is left to write, and the account has nothing for whom it is not granted.
+    /// Whether nothing is left to write, and nothing is in doubt: the account has nothing for a consumer that is not granted
+    /// its cluster.
     pub is_settled: bool,
 }
 

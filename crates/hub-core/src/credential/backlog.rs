@@ -11,13 +11,13 @@ use crate::credential::index::CredentialIndex;
 use crate::fleet::{Fleet, Touched};
 use crate::in_turn::InTurn;
 
-/// The maximum number of keys, clusters or accounts in a portion: some milliseconds of work.
+/// How many copies, clusters and accounts a portion has at most, of each: some milliseconds of work.
 pub const AT_ONCE: usize = 256;
 
 /// Copies to plan again, or accounts to report on; neither while they are still to be found.
 pub type Portion = (Vec<SecretKey>, Vec<AccountKey>);
 
-/// With so many copies to plan again, no further ones are found.
+/// With so many copies to plan again, only those that exist are added: all that may have to exist take much memory.
 const MANY: usize = 40 * AT_ONCE;
 
 /// The copies to plan again, and the accounts to report on.
@@ -28,8 +28,9 @@ pub struct Backlog {
     pub copies_of: InTurn<AccountKey>,
     /// The clusters whose copies in a namespace are all concerned, with whether their accounts report on them.
     profiles: BTreeMap<ProfileKey, bool>,
-    /// The namespaces whose copies are all concerned, and how far they have been visited.
+    /// The namespaces whose copies are all concerned.
     namespaces: InTurn<Namespace>,
+    /// How far each of these has been visited.
     visits: BTreeMap<Namespace, Visit>,
     accounts: BTreeSet<AccountKey>,
     /// Whether every copy and every account is concerned.
@@ -92,8 +93,7 @@ impl Backlog {
     /// Takes the next portion, if there is any. Updates the reach.
     pub fn next(&mut self, index: &mut CredentialIndex, fleet: &Fleet) -> Option<Portion> {
         let copies = self.copies.take(AT_ONCE);
-        let is_any = self.copies.len() >= MANY || self.find(index, fleet);
-        if is_any || !copies.is_empty() {
+        if self.find(index, fleet) || !copies.is_empty() {
             return Some((copies, Vec::new()));
         }
         let accounts = std::iter::from_fn(|| self.accounts.pop_first()).take(AT_ONCE);
@@ -101,36 +101,41 @@ impl Backlog {
         (!accounts.is_empty()).then_some((copies, accounts))
     }
 
-    /// Finds further copies to plan again; returns whether there may have been any.
+    /// Finds further copies to plan again; returns whether anything was left to look through.
     fn find(&mut self, index: &mut CredentialIndex, fleet: &Fleet) -> bool {
         if std::mem::take(&mut self.everything) {
             self.add_namespaces(index.namespaces(fleet), false);
             self.copies_of.clear();
             self.accounts = index.accounts().collect();
+        }
+        let was_visited = self.visit(index, fleet);
+        if self.copies.count() >= MANY {
             return true;
         }
         let mut found = 0;
         while found < AT_ONCE
-            && let Some(account) = self.copies_of.take(1).pop()
+            && let Some(account) = self.copies_of.next()
         {
             let keys = index.keys_of(fleet, &account);
             found += keys.len() + 1;
             self.copies.extend(keys);
         }
-        self.find_in_namespace(index, fleet) || found > 0
+        for (key, reports) in std::iter::from_fn(|| self.profiles.pop_first()).take(AT_ONCE) {
+            let (is_granted, asking) = index.reach_in(fleet, &key);
+            let granted = asking.iter().filter(|_| is_granted);
+            self.copies.extend(granted.map(|account| account.copy_in(&key.namespace)));
+            self.accounts.extend(asking.into_iter().filter(|_| reports));
+            found += 1;
+        }
+        was_visited || found > 0
     }
 
-    fn find_in_namespace(&mut self, index: &mut CredentialIndex, fleet: &Fleet) -> bool {
-        if !self.profiles.is_empty() {
-            for (key, reports) in std::iter::from_fn(|| self.profiles.pop_first()).take(AT_ONCE) {
-                let (is_granted, asking) = index.reach_in(fleet, &key);
-                let granted = asking.iter().filter(|_| is_granted);
-                self.copies.extend(granted.map(|account| account.copy_in(&key.namespace)));
-                self.accounts.extend(asking.into_iter().filter(|_| reports));
-            }
+    /// Visits the next namespace, if any waits: some of its known copies, or at their end its clusters.
+    fn visit(&mut self, index: &CredentialIndex, fleet: &Fleet) -> bool {
+        if self.profiles.len() >= MANY {
             return true;
         }
-        let Some(namespace) = self.namespaces.take(1).pop() else { return false };
+        let Some(namespace) = self.namespaces.next() else { return false };
         let mut visit = self.visits.remove(&namespace).unwrap_or_default();
         let from = visit.from.take();
         let mut known = index.known_keys(&namespace, from.as_deref().unwrap_or_default());

@@ -101,7 +101,7 @@ impl<T> SecretMap<T> {
             .map(|(_, namespace)| namespace)
     }
 
-    /// The names from this one on, each with its namespaces.
+    /// The names from this one on, each with one of its namespaces.
     fn named_from(&self, name: Text) -> btree_set::Range<'_, (Text, Namespace)> {
         self.by_name.range((name, Namespace::from(""))..)
     }

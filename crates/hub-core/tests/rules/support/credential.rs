@@ -167,9 +167,9 @@ pub fn keys_in(
     fleet: &Fleet,
     namespace: &Namespace,
 ) -> BTreeSet<SecretKey> {
-    let granted = grant::clusters_of(fleet, namespace);
     let is_asking = |key: &AccountKey| {
-        granted.contains(&key.cluster) && index.asks_in(index.account(key).unwrap(), namespace)
+        grant::is_among(fleet, namespace, &key.cluster)
+            && index.asks_in(index.account(key).unwrap(), namespace)
     };
     let asking = index.accounts().filter(is_asking).map(|account| account.copy_in(namespace));
     index.known_keys(namespace, "").chain(asking).collect()
