@@ -270,12 +270,12 @@ impl Store {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let mut state = self.state.lock();
         let State { backlog, known, .. } = &mut *state;
-        let cluster = backlog.clusters.next();
+        let cluster = backlog.clusters.pop();
         let accounts = cluster.as_ref().map(|cluster| known.on(cluster)).unwrap_or_default();
         let keys = backlog.keys.take(AT_ONCE);
-        let ending = backlog.ending.next();
+        let ending = backlog.ending.pop();
         let has_room = backlog.keys.count() < MANY_KEYS;
-        let name = if has_room { backlog.names.next() } else { None };
+        let name = if has_room { backlog.names.pop() } else { None };
         let existing = ending.iter().flat_map(|name| settings.existing_of(name, known));
         let wanted = name.iter().flat_map(|name| settings.objects_of(&fleet, name, None, known));
         let found: BTreeSet<_> = existing.chain(wanted).collect();

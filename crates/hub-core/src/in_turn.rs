@@ -25,7 +25,7 @@ impl<T: Ord> Extend<T> for InTurn<T> {
 
 impl<T: Ord + Clone> InTurn<T> {
     /// Takes one, if any waits.
-    pub fn next(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         self.take(1).pop()
     }
 

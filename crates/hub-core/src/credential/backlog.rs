@@ -114,7 +114,7 @@ impl Backlog {
         }
         let mut found = 0;
         while found < AT_ONCE
-            && let Some(account) = self.copies_of.next()
+            && let Some(account) = self.copies_of.pop()
         {
             let keys = index.keys_of(fleet, &account);
             found += keys.len() + 1;
@@ -135,7 +135,7 @@ impl Backlog {
         if self.profiles.len() >= MANY {
             return true;
         }
-        let Some(namespace) = self.namespaces.next() else { return false };
+        let Some(namespace) = self.namespaces.pop() else { return false };
         let mut visit = self.visits.remove(&namespace).unwrap_or_default();
         let from = visit.from.take();
         let mut known = index.known_keys(&namespace, from.as_deref().unwrap_or_default());
