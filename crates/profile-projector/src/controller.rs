@@ -1,6 +1,5 @@
 //! The projector as a controller.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hub_api::names::{Namespace, ProfileKey};
@@ -8,6 +7,7 @@ use hub_core::concerned::{KnownProfiles, candidates, concerned};
 use hub_core::finding::Finding;
 use hub_core::fleet::{Fleet, ObservedCluster, Touched};
 use hub_core::grant;
+use hub_core::in_turn::InTurn;
 use hub_core::priority::Priority;
 use hub_core::profile::{Desired, ObservedProfile};
 use hub_core::project::{self, ProjectionSettings};
@@ -32,23 +32,24 @@ pub struct Projector {
 #[derive(Default)]
 struct Backlog {
     /// The namespaces whose profiles are all to be queued.
-    namespaces: BTreeSet<Namespace>,
-    keys: BTreeSet<ProfileKey>,
+    namespaces: InTurn<Namespace>,
+    keys: InTurn<ProfileKey>,
 }
 
 impl Backlog {
     fn is_empty(&self) -> bool {
-        self.namespaces.is_empty() && self.keys.is_empty()
+        self.namespaces.count() + self.keys.count() == 0
     }
 
     /// Takes some keys, once the next namespace has been divided into them.
     fn next(&mut self, fleet: &Fleet, profiles: &impl KnownProfiles) -> Vec<ProfileKey> {
-        if self.keys.is_empty()
-            && let Some(namespace) = self.namespaces.pop_first()
+        if self.keys.count() == 0
+            && let Some(namespace) = self.namespaces.pop()
         {
-            self.keys = candidates(fleet, &Touched::Namespaces([namespace].into()), profiles);
+            let touched = Touched::Namespaces([namespace].into());
+            self.keys.extend(candidates(fleet, &touched, profiles));
         }
-        std::iter::from_fn(|| self.keys.pop_first()).take(AT_ONCE).collect()
+        self.keys.take(AT_ONCE)
     }
 }
 
@@ -130,5 +131,43 @@ impl Owner for Projector {
 
     fn priority(&self, key: &ProfileKey, exists: bool) -> Priority {
         Priority::of_profile(grant::decide(&self.shared.fleet.read(), key), exists)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hub_api::names::ClusterName;
+
+    use super::*;
+
+    /// A hub with one profile in each namespace.
+    struct OneEach;
+
+    impl KnownProfiles for OneEach {
+        fn namespaces_with(&self, _: &ClusterName) -> Vec<Namespace> {
+            Vec::new()
+        }
+
+        fn clusters_in(&self, _: &Namespace) -> Vec<ClusterName> {
+            vec!["c1".into()]
+        }
+
+        fn has(&self, _: &ProfileKey) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_changes_again_and_again_keeps_no_other_back() {
+        let mut backlog = Backlog::default();
+        backlog.namespaces.extend(["a", "b", "c"].map(Namespace::from));
+        let seen: Vec<_> = (0..3)
+            .flat_map(|_| {
+                let keys = backlog.next(&Fleet::default(), &OneEach);
+                backlog.namespaces.extend([Namespace::from("a")]);
+                keys.into_iter().map(|key| key.namespace.to_string())
+            })
+            .collect();
+        assert_eq!(seen, ["a", "b", "c"]);
     }
 }
