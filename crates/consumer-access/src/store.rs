@@ -228,13 +228,16 @@ impl Store {
         for consumer in consumers.filter(|it| it.placement_name().as_ref() == Some(placement)) {
             let keys =
                 settings.objects_of(&fleet, &consumer.name, clusters, &self.state.lock().known);
-            for cluster in clusters.into_iter().flatten() {
-                self.mark_on(&consumer.name, cluster);
-            }
-            match clusters {
-                None => self.mark(&consumer.name),
-                // It says whether there is any decision.
-                Some(_) => self.queue_status(&consumer.name),
+            if let Some(clusters) = clusters {
+                let mut state = self.state.lock();
+                for cluster in clusters {
+                    state.changed(&consumer.name, Some(cluster));
+                }
+                drop(state);
+                // Also without clusters: it says whether there is any decision.
+                self.queue_status(&consumer.name);
+            } else {
+                self.mark(&consumer.name);
             }
             self.queue_all(&fleet, keys);
         }
