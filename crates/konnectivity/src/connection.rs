@@ -10,7 +10,7 @@ use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use futures::{StreamExt as _, stream};
+use futures::{StreamExt as _, TryFutureExt as _, stream};
 use http::header::CONTENT_TYPE;
 use http::uri::PathAndQuery;
 use http::{Request, Uri};
@@ -22,12 +22,14 @@ use rustls::pki_types::ServerName;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::body::Body;
 use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 use tower::{ServiceExt as _, service_fn};
 
+use crate::body::ReadToEnd;
 use crate::error::DialError;
 use crate::packet::{CloseDial, CloseRequest, DialRequest, METHOD, Packet, Payload};
 use crate::tunnel::{Budget, Carrier, OUTGOING, PACKET, Tunnel};
@@ -42,9 +44,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this time without data, for which calls do not respond, a PING is sent. Streams end with its timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(7);
 const PING_TIMEOUT: Duration = Duration::from_secs(8);
-/// Flow-control windows for what the proxy server sends. Tunnels are always read, so these limit only the bandwidth.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 16 << 20;
+/// Flow-control windows for what the proxy server sends. Tunnels are always read, so these limit only the bandwidth. Half of
+/// the window of the connection is what h2 allows small frames that wait to cost it (245 bytes each, before it ends the
+/// connection): more than fit into several tunnels.
+const STREAM_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 20;
 /// What may wait in one tunnel for a proxy server that does not take it.
 const SEND_BUFFER: usize = 64 << 10;
 /// How much of the proxy server's error text is kept.
@@ -82,15 +86,18 @@ impl Connection {
         let request =
             DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
         let (packets, mut receiver) = mpsc::channel(OUTGOING);
-        let connected = Arc::new(OnceLock::new());
+        let (connected, over) = (Arc::new(OnceLock::new()), CancellationToken::new());
         let known_id = Arc::clone(&connected);
+        let data = stream::poll_fn(move |context| receiver.poll_recv(context));
         let outgoing = stream::once(std::future::ready(Packet::of(Payload::DialRequest(request))))
-            .chain(stream::poll_fn(move |context| receiver.poll_recv(context)))
+            .chain(data.take_until(over.clone().cancelled_owned()))
             .chain(stream::once(async move { closing(random, known_id.get().copied()) }));
         let mut sender = self.sender.clone();
         let response = async {
             sender.ready().await.map_err(|error| DialError::Ended(error.to_string()))?;
-            let channel = service_fn(|request| sender.send_request(request));
+            let channel = service_fn(|request| {
+                sender.send_request(request).map_ok(|response| response.map(ReadToEnd::new))
+            });
             let mut client = Grpc::with_origin(channel, Uri::from_static("https://proxy"));
             let request = tonic::Request::new(outgoing);
             let path = PathAndQuery::from_static(METHOD);
@@ -107,7 +114,8 @@ impl Connection {
             response.ok_or_else(|| DialError::Ended("it does not respond".to_owned()))?;
         let (incoming, connect_id) = response.map_err(|_| DialError::TimedOut)??;
         let _ = connected.set(connect_id);
-        Ok(Tunnel::new(connect_id, packets, incoming, budget.clone(), Arc::clone(&self.carrier)))
+        let carrier = Arc::clone(&self.carrier);
+        Ok(Tunnel::new(connect_id, packets, incoming, over, budget.clone(), carrier))
     }
 
     /// What identifies a dial. The proxy server matches the responses of all agents by it, so no agent may guess that of
@@ -138,6 +146,8 @@ async fn connect(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
+        // The proxy server is trusted, and what it sends late counts for as long as the connection lives.
+        .max_local_error_reset_streams(None)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)
         .handshake(TokioIo::new(tls));

@@ -7,6 +7,7 @@ use http::StatusCode;
 use http_body_util::Full;
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
 use tonic::codec::Codec as _;
 use tonic_prost::ProstCodec;
@@ -25,8 +26,9 @@ pub async fn receive(bytes: Bytes) -> Option<Vec<u8>> {
     let mut packets =
         Streaming::new_response(decoder, Full::new(bytes), StatusCode::OK, None, None);
     let connect_id = accepted(&mut packets, RANDOM).await.ok()?;
-    let mut tunnel =
-        Tunnel::new(connect_id, mpsc::channel(1).0, packets, Budget::new(8 << 20), Arc::default());
+    let (outgoing, over) = (mpsc::channel(1).0, CancellationToken::new());
+    let budget = Budget::new(8 << 20);
+    let mut tunnel = Tunnel::new(connect_id, outgoing, packets, over, budget, Arc::default());
     let mut received = Vec::new();
     // An error is an end as well.
     let _ = tunnel.read_to_end(&mut received).await;

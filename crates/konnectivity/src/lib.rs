@@ -11,6 +11,7 @@
 //!   So a tunnel is always read, its bytes are buffered in memory, and it ends when they are too many ([`Budget`]).
 //! - Nothing here knows Kubernetes, or logs what a tunnel carries.
 
+mod body;
 mod connection;
 mod credentials;
 mod dialer;

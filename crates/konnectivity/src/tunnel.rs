@@ -5,13 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::task::yield_now;
-use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, PollSender};
 use tonic::Streaming;
 
@@ -24,9 +22,6 @@ pub(crate) const PACKET: usize = 64 << 10;
 /// How many bytes a tunnel delivers, and takes, before other tasks have their turn: a reader may make many times as much of
 /// them, as HTTP/2 does of compressed heads.
 const TURN: usize = 64 << 10;
-/// How long the proxy server may take to confirm that a tunnel has ended.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// What a connection is to those who use it: their dialer and its tunnels. Without them, it ends.
 #[derive(Default)]
 pub(crate) struct Carrier {
@@ -136,13 +131,15 @@ impl Drop for Chunk {
     }
 }
 
-/// Reads what arrives, as a task of its own.
+/// Reads what arrives until the end, as a task of its own; then the tunnel is `over` for the other side as well.
 async fn read(
     mut packets: Streaming<Packet>,
     connect_id: i64,
     chunks: mpsc::UnboundedSender<io::Result<Chunk>>,
+    over: CancellationToken,
     budget: Budget,
 ) {
+    let _over = over.drop_guard();
     let mut delivered = 0;
     let error = loop {
         if delivered >= TURN {
@@ -151,12 +148,7 @@ async fn read(
         }
         let packet = tokio::select! {
             packet = packets.message() => packet,
-            () = chunks.closed() => {
-                // Read until the proxy server has seen the end: otherwise the agent would keep its connection.
-                let end = async { while let Ok(Some(_)) = packets.message().await {} };
-                let _ = timeout(CLOSE_TIMEOUT, end).await;
-                return;
-            }
+            () = chunks.closed() => break None,
         };
         // Each costs time, also without data.
         delivered += CHUNK;
@@ -204,11 +196,12 @@ impl Tunnel {
         connect_id: i64,
         packets: mpsc::Sender<Packet>,
         incoming: Streaming<Packet>,
+        over: CancellationToken,
         budget: Budget,
         carrier: Arc<Carrier>,
     ) -> Self {
         let (sender, chunks) = mpsc::unbounded_channel();
-        tokio::spawn(read(incoming, connect_id, sender, budget));
+        tokio::spawn(read(incoming, connect_id, sender, over, budget));
         Self {
             connect_id,
             packets: PollSender::new(packets),

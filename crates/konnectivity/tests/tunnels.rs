@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -28,16 +29,22 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// How many bytes may wait to be read in a tunnel.
 const BUFFER_LIMIT: usize = 8 << 20;
+
+/// Packets with a byte each: h2 ends a connection for fewer of them that are not read.
+const CRUMBS: usize = 200_000;
 
 /// A proxy server whose agents do what the host of a dial says.
 struct Proxy {
     address: SocketAddr,
     credentials: Credentials,
     connections: Arc<AtomicUsize>,
+    /// How many packets it has sent.
+    sent: Arc<AtomicUsize>,
     /// The closing packets that it has received.
     closed: mpsc::UnboundedReceiver<Payload>,
     task: JoinHandle<()>,
@@ -62,24 +69,27 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let (sender, closed) = mpsc::unbounded_channel();
         let connections = Arc::<AtomicUsize>::default();
-        let count = Arc::clone(&connections);
+        let sent = Arc::<AtomicUsize>::default();
+        let (count, counted) = (Arc::clone(&connections), Arc::clone(&sent));
         let task = tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(Arc::new(config));
             let mut serving = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
-                let (acceptor, sender) = (acceptor.clone(), sender.clone());
+                let (acceptor, sender, counted) =
+                    (acceptor.clone(), sender.clone(), Arc::clone(&counted));
                 serving.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request| {
-                        std::future::ready(Ok::<_, Infallible>(respond(request, sender.clone())))
+                        let (sender, counted) = (sender.clone(), Arc::clone(&counted));
+                        std::future::ready(Ok::<_, Infallible>(respond(request, sender, counted)))
                     });
                     let server = http2::Builder::new(TokioExecutor::new());
                     let _ = server.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
-        Self { address, credentials, connections, closed, task }
+        Self { address, credentials, connections, sent, closed, task }
     }
 
     fn dialer(&self) -> Dialer {
@@ -91,7 +101,11 @@ impl Proxy {
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
-fn respond(request: Request<Incoming>, closed: mpsc::UnboundedSender<Payload>) -> Response<Body> {
+fn respond(
+    request: Request<Incoming>,
+    closed: mpsc::UnboundedSender<Payload>,
+    sent: Arc<AtomicUsize>,
+) -> Response<Body> {
     if request.uri().path() != "/ProxyService/Proxy" {
         // As gRPC servers respond to a call of a service that they do not have.
         let response = Response::builder()
@@ -101,7 +115,8 @@ fn respond(request: Request<Incoming>, closed: mpsc::UnboundedSender<Payload>) -
     }
     let (answers, receiver) = mpsc::unbounded_channel::<Packet>();
     tokio::spawn(act(request.into_body(), answers, closed));
-    let frames = packets(receiver).map(|packet| {
+    let frames = packets(receiver).map(move |packet| {
+        sent.fetch_add(1, Ordering::SeqCst);
         let mut message = BytesMut::new();
         message.put_u8(0);
         message.put_u32(packet.encoded_len().try_into().unwrap());
@@ -156,6 +171,13 @@ async fn act(
                             let part = Bytes::from(vec![1; 65_536]);
                             for _ in 0..=BUFFER_LIMIT / part.len() {
                                 send(data(part.clone()));
+                            }
+                        }
+                        // More than its tunnel holds, and then crumbs.
+                        "crumbs" => {
+                            send(data(Bytes::from(vec![1; 65_536])));
+                            for _ in 0..CRUMBS {
+                                send(data(Bytes::from_static(b"1")));
                             }
                         }
                         // Only its bytes are data, and only those would count.
@@ -250,6 +272,25 @@ async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     let error = unread.read_to_end(&mut all).await.unwrap_err();
     assert!(error.to_string().contains("slow reader"), "{error}");
     assert!(all.len() <= BUFFER_LIMIT, "{}", all.len());
+}
+
+#[tokio::test]
+async fn what_arrives_for_a_tunnel_that_has_ended_ends_no_other() {
+    let mut proxy = Proxy::start().await;
+    let (dialer, little) = (proxy.dialer(), Budget::new(1000));
+    let mut other = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+    // Nobody reads it, and nobody drops it.
+    let mut unread = dialer.dial("crumbs:443", &little).await.unwrap();
+    let all_are_sent = async {
+        while proxy.sent.load(Ordering::SeqCst) < CRUMBS {
+            other.write_all(b"x").await.unwrap();
+            assert_eq!(other.read_u8().await.unwrap(), b'x');
+        }
+    };
+    timeout(Duration::from_mins(1), all_are_sent).await.unwrap();
+    assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))), "it is closed");
+    assert!(unread.read_u8().await.is_err() && unread.write_u8(b'x').await.is_err());
+    assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
