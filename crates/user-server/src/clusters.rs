@@ -27,6 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::accounts::Account;
 use crate::body::Upload;
 use crate::metrics::{Counted, UserServerMetrics};
+use crate::sessions::Session;
 use crate::streams::{self, STREAM_WINDOW, Streaming, Streams, Unanswered};
 
 /// The name of an API server in its certificate, which it has on every cluster.
@@ -83,7 +84,7 @@ struct OfCluster {
 struct Pool {
     connections: Mutex<Vec<Connection>>,
     /// Held while a connection is opened; when and why the last attempt has failed.
-    opening: tokio::sync::Mutex<Option<(Instant, String)>>,
+    opening: Arc<tokio::sync::Mutex<Option<(Instant, String)>>>,
 }
 
 struct Connection {
@@ -127,6 +128,39 @@ impl Pool {
             .iter_mut()
             .find(|connection| connection.open_streams() < STREAMS)
             .map(Connection::take)
+    }
+
+    /// A stream on a connection that has room, or on the one that this opens: one at a time, also for requests that come
+    /// meanwhile. It goes on without them: if each request that is given up left the attempt to the next one, thousands
+    /// would dial and reset their dials, for which some servers of HTTP/2 end a connection, and all tunnels on it.
+    async fn stream<F>(
+        &self,
+        tls: &Arc<ClientConfig>,
+        open: impl FnOnce() -> F,
+    ) -> Result<Slot, String>
+    where
+        F: Future<Output = Result<Slot, String>> + Send + 'static,
+    {
+        if let Some(slot) = self.take(tls) {
+            return Ok(slot);
+        }
+        let mut failed = Arc::clone(&self.opening).lock_owned().await;
+        // Another request may have opened a connection meanwhile.
+        if let Some(slot) = self.take(tls) {
+            return Ok(slot);
+        }
+        if let Some((at, cause)) = &*failed
+            && at.elapsed() < FAILED_FOR
+        {
+            return Err(cause.clone());
+        }
+        let opening = open();
+        let opened = tokio::spawn(async move {
+            let opened = opening.await;
+            *failed = opened.as_ref().err().map(|cause| (Instant::now(), cause.clone()));
+            opened
+        });
+        opened.await.unwrap_or_else(|error| Err(error.to_string()))
     }
 
     /// When the connections without an open stream were last used.
@@ -211,60 +245,56 @@ impl Clusters {
         }
     }
 
-    /// A stream from a namespace to the API server of a cluster, or why that cannot be reached.
-    pub(crate) async fn stream(&self, key: &ProfileKey, account: &Account) -> Result<Slot, String> {
-        let (pool, unread) = self.pool(key);
-        if let Some(slot) = pool.take(&account.tls) {
-            return Ok(slot);
-        }
-        let mut failed = pool.opening.lock().await;
-        // Another request may have opened a connection meanwhile.
-        if let Some(slot) = pool.take(&account.tls) {
-            return Ok(slot);
-        }
-        if let Some((at, cause)) = &*failed
-            && at.elapsed() < FAILED_FOR
-        {
-            return Err(cause.clone());
-        }
-        let unread = unread.part(UNREAD);
-        match self.connect(&key.cluster, &account.tls, &unread, Arc::downgrade(&pool)).await {
-            Ok(mut connection) => {
-                *failed = None;
+    /// A stream for a request to the API server of a cluster, or why that cannot be reached.
+    pub(crate) async fn stream(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        account: &Account,
+    ) -> Result<Slot, String> {
+        let (pool, unread) = self.pool(session.key());
+        let open = || {
+            // The request counts until what it has begun has ended.
+            let (this, pool, session) = (Arc::clone(self), Arc::clone(&pool), Arc::clone(session));
+            let (tls, unread) = (Arc::clone(&account.tls), unread.part(UNREAD));
+            async move {
+                let key = session.key();
+                let mut connection = this.connect(&key.cluster, tls, &unread, &pool).await?;
                 let slot = connection.take();
                 pool.connections.lock().push(connection);
-                self.limit_idle(&key.namespace);
+                this.limit_idle(&key.namespace);
                 Ok(slot)
             }
-            Err(cause) => {
-                *failed = Some((Instant::now(), cause.clone()));
-                Err(cause)
-            }
-        }
+        };
+        pool.stream(&account.tls, open).await
     }
 
     async fn connect(
         &self,
         name: &ClusterName,
-        tls: &Arc<ClientConfig>,
+        tls: Arc<ClientConfig>,
         unread: &Budget,
-        pool: Weak<Pool>,
+        pool: &Arc<Pool>,
     ) -> Result<Connection, String> {
-        let stream = self.dial(name, Arc::clone(tls), unread).await?;
+        let stream = self.dial(name, Arc::clone(&tls), unread).await?;
         let doubt = stream.get_ref().0.doubt();
         let (streams, tunnels) = (Arc::default(), &self.metrics.tunnels);
+        let pool = Arc::downgrade(pool);
         let sender = open(TokioIo::new(stream), name, pool, &streams, tunnels).await?;
-        Ok(Connection { tls: Arc::clone(tls), sender, doubt, streams, used: Instant::now() })
+        Ok(Connection { tls, sender, doubt, streams, used: Instant::now() })
     }
 
-    /// A connection for one request, which can switch protocols. What its client does not read counts in this budget.
+    /// A connection for one request, which can switch protocols. What its client does not read counts in this budget, which
+    /// keeps the request counted until a dial that was given up has ended.
     pub(crate) async fn upgradable(
-        &self,
+        self: &Arc<Self>,
         name: &ClusterName,
         account: &Account,
         budget: &Budget,
     ) -> Result<http1::SendRequest<Upload>, String> {
-        let stream = self.dial(name, Arc::clone(&account.upgradable_tls), budget).await?;
+        let (this, name) = (Arc::clone(self), name.clone());
+        let (tls, budget) = (Arc::clone(&account.upgradable_tls), budget.clone());
+        let dialed = tokio::spawn(async move { this.dial(&name, tls, &budget).await });
+        let stream = dialed.await.unwrap_or_else(|error| Err(error.to_string()))?;
         let handshake =
             http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
@@ -352,6 +382,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use hub_runtime::observe::metrics::Metrics;
     use hyper::body::Incoming;
     use hyper::server::conn::http2 as server;
@@ -429,6 +461,33 @@ mod tests {
         sleep(2 * IDLE_TIMEOUT_OF_MANY).await;
         assert_eq!(tunnels.get(), 0);
         drop(theirs);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_given_up_leave_one_attempt_to_connect_to_those_that_follow() {
+        let (pool, tls, attempts) = (Arc::<Pool>::default(), tls(), Arc::new(AtomicUsize::new(0)));
+        let request = || {
+            let (pool, tls, attempts) =
+                (Arc::clone(&pool), Arc::clone(&tls), Arc::clone(&attempts));
+            let opening = (Arc::clone(&pool), Arc::clone(&tls));
+            tokio::spawn(async move {
+                let open = || async move {
+                    attempts.fetch_add(1, Ordering::SeqCst);
+                    sleep(Duration::from_secs(1)).await;
+                    let ((pool, tls), (ours, theirs)) = (opening, duplex(64 << 10));
+                    serve(theirs);
+                    connect(&pool, &tls, ours, &Gauge::default()).await;
+                    pool.take(&tls).ok_or_else(String::new)
+                };
+                pool.stream(&tls, open).await.is_ok()
+            })
+        };
+        for request in [(); 50].map(|()| request()) {
+            sleep(Duration::from_millis(1)).await;
+            request.abort();
+        }
+        assert!(request().await.unwrap());
+        assert_eq!(attempts.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test(start_paused = true)]

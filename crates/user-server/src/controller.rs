@@ -73,11 +73,11 @@ impl UserServer {
                 settings.refuse_shared_authorities.then(|| admission.sessions.clone()),
             ),
             admission,
-            clusters: Clusters::new(
+            clusters: Arc::new(Clusters::new(
                 dialer.clone(),
                 settings.requests_per_namespace,
                 metrics.clone(),
-            ),
+            )),
             metrics,
             log: AccessLog(settings.access_log),
             upgraded: TaskTracker::new(),

@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) admission: Admission,
     pub(crate) reviews: Arc<Reviews>,
     pub(crate) accounts: Accounts,
-    pub(crate) clusters: Clusters,
+    pub(crate) clusters: Arc<Clusters>,
     pub(crate) metrics: UserServerMetrics,
     pub(crate) log: AccessLog,
     /// Connections that have switched protocols.
@@ -201,7 +201,7 @@ impl Entry {
             let mut is_second = false;
             loop {
                 let begun = Instant::now();
-                let mut slot = self.clusters.stream(open.session.key(), &account).await?;
+                let mut slot = self.clusters.stream(&open.session, &account).await?;
                 self.metrics.hop(Hop::Tunnel, begun.elapsed());
                 request.body_mut().sent_in(Arc::clone(&slot.stream));
                 let begun = Instant::now();
