@@ -1,6 +1,7 @@
 //! The index of accounts, their tokens, the copies and the profiles that own them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hub_api::cluster_profile::ServedVersions;
 use hub_api::labels;
@@ -447,7 +448,15 @@ impl CredentialIndex {
         if self.sources.get(key) == source.as_ref() {
             return false;
         }
-        let Some(source) = source else { return self.sources.remove(key).is_some() };
+        let Some(mut source) = source else { return self.sources.remove(key).is_some() };
+        if let Ok(credential) = &mut source.credential {
+            let first = AccountKey { cluster: key.cluster.clone(), account: "".into() };
+            let of_cluster =
+                self.sources.range(first..).take_while(|(it, _)| it.cluster == key.cluster);
+            let mut known = of_cluster.filter_map(|(_, it)| it.credential.as_ref().ok());
+            let credential = Arc::make_mut(credential);
+            known.any(|known| credential.share_ca(known));
+        }
         self.sources.insert(key.clone(), source);
         let there = self.copies.namespaces_with(&key.copy_name());
         let keys: Vec<_> = there.map(|namespace| key.copy_in(namespace)).collect();

@@ -50,8 +50,8 @@ pub struct TokenSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     pub token: SecretBytes,
-    /// The CA certificates, as the agent wrote them.
-    pub ca: Option<SecretBytes>,
+    /// The CA certificates, as the agent wrote them. Accounts of one cluster have the same, and [share](Self::share_ca) it.
+    ca: Option<Arc<SecretBytes>>,
     /// The fingerprint of a copy with exactly this data.
     pub digest: Fingerprint,
     /// When the token expires, if it is a JWT with that claim.
@@ -155,12 +155,21 @@ impl Credential {
         }
         let entries = ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &token)]);
         let (digest, expires) = (Fingerprint::of(entries), expiry(token.expose()));
-        Ok(Self { token, ca, digest, expires })
+        Ok(Self { token, ca: ca.map(Arc::new), digest, expires })
+    }
+
+    /// Keeps the CA of another credential in place of its own, if they are the same; returns whether they are.
+    pub(super) fn share_ca(&mut self, other: &Self) -> bool {
+        let is_same = self.ca == other.ca;
+        if is_same {
+            self.ca.clone_from(&other.ca);
+        }
+        is_same
     }
 
     /// The data of its copies.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &SecretBytes)> {
-        self.ca.iter().map(|ca| (CA, ca)).chain([(TOKEN, &self.token)])
+        self.ca.iter().map(|ca| (CA, &**ca)).chain([(TOKEN, &self.token)])
     }
 }
 
@@ -203,10 +212,12 @@ fn expiry(token: &[u8]) -> Option<Timestamp> {
 
 #[cfg(test)]
 mod tests {
+    use hub_api::names::AccountKey;
     use hub_api::secret::Secret;
     use serde_json::json;
 
     use super::*;
+    use crate::credential::index::CredentialIndex;
 
     fn read(data: &serde_json::Value) -> Result<Arc<Credential>, Unusable> {
         let secret = json!({ "metadata": {}, "type": "Opaque", "data": data });
@@ -242,6 +253,21 @@ mod tests {
         let keys: Vec<_> = credential.entries().map(|(key, _)| key).collect();
         assert_eq!(keys, [CA, TOKEN]);
         assert_eq!(credential.digest, Fingerprint::of(credential.entries()));
+    }
+
+    #[test]
+    fn accounts_of_a_cluster_share_its_ca_in_memory_also_while_it_changes() {
+        let mut index = CredentialIndex::default();
+        let key = |account: &str| AccountKey { cluster: "c1".into(), account: account.into() };
+        for (account, ca) in [("a", "old"), ("c", "old"), ("c", "new"), ("b", "new")] {
+            let data = json!({ "token": base64(b"x"), "ca.crt": base64(ca.as_bytes()) });
+            let secret = json!({ "metadata": {}, "type": "Opaque", "data": data });
+            let secret = serde_json::from_value::<Secret>(secret).unwrap();
+            index.set_source(&key(account), Some(TokenSource::read(&secret)));
+        }
+        let ca = |account: &str| index.credential(&key(account)).unwrap().ca.clone().unwrap();
+        assert!(Arc::ptr_eq(&ca("b"), &ca("c")));
+        assert_eq!((ca("a").expose(), ca("b").expose()), (&b"old"[..], &b"new"[..]));
     }
 
     #[test]
