@@ -60,7 +60,7 @@ pub struct Cli {
     /// holds
     ///
     /// The server has no rules and no audit log: nothing is compared with a limit.
-    #[arg(long, conflicts_with_all = ["run", "split", "granted", "consumers", "scenarios"])]
+    #[arg(long, conflicts_with_all = ["run", "split", "granted", "scenarios"])]
     in_memory: bool,
 
     /// What happens after the cold start; by default everything

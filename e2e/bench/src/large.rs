@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use local_hub::HubError;
-use serde_json::json;
+use serde_json::Value;
 use tokio::process::{Child, Command};
 
+use crate::agents;
 use crate::bench::Options;
 use crate::controllers::Settings;
 use crate::error::BenchError;
@@ -34,18 +36,19 @@ struct Run {
 /// Runs the controllers twice on a server that keeps everything in memory, and returns a line about each run.
 pub async fn run(options: &Options) -> Result<String, BenchError> {
     let (server, size) = (Server::default(), options.size);
-    let url = server.start().await.map_err(|error| HubError::io("serve a hub", error))?;
-    let config = Config::new(url.parse().unwrap_or_default());
-    let client = Client::try_from(config).map_err(HubError::api("connect to the hub"))?;
-    let mut fleet = Fleet::create(client, size, Vec::new()).await?;
+    let kubeconfig = server.start().await.map_err(|error| HubError::io("serve a hub", error))?;
+    let client = connect(&kubeconfig).await?;
+    let mut fleet = Fleet::create(client.clone(), size, Vec::new()).await?;
+    let _agents = (size.consumers > 0).then(|| agents::start(&client));
 
-    let (created, run) = (server.writes(), Run::start(options, &url)?);
-    let least = size.profiles() * (2 + size.accounts);
+    let (created, run) = (server.writes(), Run::start(options, &kubeconfig)?);
+    // For an account of a consumer, its agent writes a Secret as well.
+    let least = size.profiles() * (2 + size.accounts) + 2 * size.consumer_accounts();
     run.until(|_| server.writes() >= created + least).await?;
     let cold = run.idle().await?;
     run.stop().await?;
 
-    let (written, run) = (server.writes(), Run::start(options, &url)?);
+    let (written, run) = (server.writes(), Run::start(options, &kubeconfig)?);
     // When it is in all profiles, the controllers lead and have read them.
     fleet.report_version(&fleet.first(1)[0], "v1.36.4").await?;
     run.until(|_| server.writes() >= written + size.namespaces).await?;
@@ -55,16 +58,20 @@ pub async fn run(options: &Options) -> Result<String, BenchError> {
     Ok(format!("cold start: {writes} writes, {cold}\nrestart: {restart}\n"))
 }
 
+async fn connect(kubeconfig: &Value) -> Result<Client, HubError> {
+    let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig.clone()).unwrap_or_default();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options);
+    let config = config
+        .await
+        .map_err(|error| HubError::io("read a kubeconfig", std::io::Error::other(error)))?;
+    Client::try_from(config).map_err(HubError::api("connect to the hub"))
+}
+
 impl Run {
-    fn start(options: &Options, url: &str) -> Result<Self, BenchError> {
+    fn start(options: &Options, config: &Value) -> Result<Self, BenchError> {
         let kubeconfig =
             std::env::temp_dir().join(format!("hub-bench-{}.json", std::process::id()));
-        let context = json!({ "cluster": "hub", "user": "bench", "namespace": "bench" });
-        let config = json!({
-            "clusters": [{ "name": "hub", "cluster": { "server": url } }],
-            "contexts": [{ "name": "hub", "context": context }],
-            "users": [{ "name": "bench", "user": {} }], "current-context": "hub",
-        });
         std::fs::write(&kubeconfig, config.to_string())
             .map_err(|error| HubError::io("write a kubeconfig", error))?;
         let command = options.controllers.commands(Settings::default()).swap_remove(0);

@@ -2,6 +2,7 @@
 //! rules, no defaults and no controllers of its own.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -9,14 +10,20 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::serve::ListenerExt as _;
+use axum::serve::Listener;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use parking_lot::Mutex;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::place::Place;
 
@@ -120,15 +127,53 @@ impl Target {
     }
 }
 
+struct TlsListener(TcpListener, TlsAcceptor);
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, SocketAddr) {
+        loop {
+            let (stream, client) = Listener::accept(&mut self.0).await;
+            drop(stream.set_nodelay(true));
+            if let Ok(stream) = self.1.accept(stream).await {
+                return (stream, client);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
 impl Server {
-    /// Serves on a port of this machine, and returns its URL.
-    pub async fn start(&self) -> std::io::Result<String> {
+    /// Serves on a port of this machine, with TLS and HTTP/2 as an API server does; returns a kubeconfig for it.
+    pub async fn start(&self) -> std::io::Result<Value> {
+        let certified = generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
+        let CertifiedKey { cert, signing_key } = certified.map_err(std::io::Error::other)?;
+        let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|it| {
+                it.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key.into())
+            });
+        let mut config = config.map_err(std::io::Error::other)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
         let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}", listener.local_addr()?);
-        let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
+        let url = format!("https://{}", listener.local_addr()?);
+        let listener = TlsListener(listener, TlsAcceptor::from(Arc::new(config)));
         let router = Router::new().fallback(handle).with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Ok(url)
+        let cluster =
+            json!({ "server": url, "certificate-authority-data": STANDARD.encode(cert.pem()) });
+        let context = json!({ "cluster": "hub", "user": "bench", "namespace": "bench" });
+        Ok(json!({
+            "clusters": [{ "name": "hub", "cluster": cluster }],
+            "contexts": [{ "name": "hub", "context": context }],
+            "users": [{ "name": "bench", "user": {} }], "current-context": "hub",
+        }))
     }
 
     /// The writes of profiles and Secrets since the start.
