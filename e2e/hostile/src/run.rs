@@ -140,6 +140,10 @@ pub async fn run(program: &Path, period: Duration) -> Report {
         report.failed.push("the watch has ended".to_owned());
     }
     report.reviews = world.hub.reviews();
+    if !report.failed.is_empty() {
+        let log = std::fs::read_to_string(world.directory.path().join("log")).unwrap_or_default();
+        report.failed.extend(log.lines().map(str::to_owned));
+    }
     attackers.shutdown_background();
     drop(child);
     report
