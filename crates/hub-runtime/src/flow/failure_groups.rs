@@ -13,7 +13,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -82,7 +82,49 @@ pub(crate) struct Operation {
 /// The groups of failing writes of a controller.
 pub(crate) struct FailureGroups<K> {
     groups: BTreeMap<Operation, FailureGroup<K>>,
+    index: Index,
     clock: u64,
+}
+
+/// What is asked about all groups, of which a webhook can make one in each of thousands of namespaces.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Index {
+    /// When each group has its next probe.
+    due: BTreeSet<(Instant, Operation)>,
+    /// How many groups are revoking or not, and whose last failure was slow or not.
+    classes: HashMap<(bool, bool), usize>,
+    /// The groups of each resource and verb, by when they last had a probe because of a success in another namespace.
+    hinted: BTreeMap<Kind, BTreeSet<(Option<Instant>, Namespace)>>,
+}
+
+/// A resource and a verb.
+type Kind = (&'static str, &'static str);
+
+/// What the index has of a group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Indexed {
+    class: (bool, bool),
+    next_probe: Option<Instant>,
+    hinted: Option<Instant>,
+}
+
+impl Index {
+    fn add(&mut self, operation: &Operation, indexed: Indexed) {
+        self.due.extend(indexed.next_probe.map(|due| (due, operation.clone())));
+        *self.classes.entry(indexed.class).or_default() += 1;
+        let alike = self.hinted.entry((operation.resource, operation.verb)).or_default();
+        alike.insert((indexed.hinted, operation.namespace.clone()));
+    }
+
+    fn remove(&mut self, operation: &Operation, indexed: Indexed) {
+        if let Some(due) = indexed.next_probe {
+            self.due.remove(&(due, operation.clone()));
+        }
+        *self.classes.entry(indexed.class).or_default() -= 1;
+        if let Some(alike) = self.hinted.get_mut(&(operation.resource, operation.verb)) {
+            alike.remove(&(indexed.hinted, operation.namespace.clone()));
+        }
+    }
 }
 
 struct FailureGroup<K> {
@@ -134,7 +176,7 @@ pub(crate) struct Parked {
 
 impl<K> Default for FailureGroups<K> {
     fn default() -> Self {
-        Self { groups: BTreeMap::new(), clock: 0 }
+        Self { groups: BTreeMap::new(), index: Index::default(), clock: 0 }
     }
 }
 
@@ -147,21 +189,24 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         revokes: bool,
         now: Instant,
     ) -> Option<Parked> {
-        let group = self.groups.get_mut(operation)?;
-        group.revoke(revokes, now);
-        let is_probe = group.probe.as_ref() == Some(key);
-        if is_probe || group.failed < if group.is_slow() { 1 } else { FEW } {
-            group.tried = now;
-            return None;
-        }
         self.clock += 1;
-        group.enter(key, (Line::New, self.clock));
-        if group.probe.is_none() && !group.is_slow() {
-            let next = now.max(group.tried + PROBE_PACE);
-            group.next_probe = Some(group.next_probe.map_or(next, |due| due.min(next)));
-        }
-        let unreported = unreported(group.since, &group.last, now);
-        Some(Parked { unreported, error: group.last.clone() })
+        let clock = self.clock;
+        let parked = self.change(operation, |group| {
+            group.revoke(revokes, now);
+            let is_probe = group.probe.as_ref() == Some(key);
+            if is_probe || group.failed < if group.is_slow() { 1 } else { FEW } {
+                group.tried = now;
+                return None;
+            }
+            group.enter(key, (Line::New, clock));
+            if group.probe.is_none() && !group.is_slow() {
+                let next = now.max(group.tried + PROBE_PACE);
+                group.next_probe = Some(group.next_probe.map_or(next, |due| due.min(next)));
+            }
+            let unreported = unreported(group.since, &group.last, now);
+            Some(Parked { unreported, error: group.last.clone() })
+        });
+        parked.flatten()
     }
 
     /// A write of a key failed; `revokes` as in [`Self::admit`]. Returns how long until that must be
@@ -175,35 +220,30 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         now: Instant,
     ) -> Option<Duration> {
         let sent = now.checked_sub(error.took).unwrap_or(now);
-        let group = self.groups.entry(operation.clone()).or_insert_with(|| FailureGroup {
-            since: sent,
-            last: error.clone(),
-            tried: sent,
-            members: HashMap::new(),
-            line: BTreeMap::new(),
-            probe: None,
-            next_probe: None,
-            backoff: probe_backoff(revokes),
-            is_revoking: revokes,
-            failed: 0,
-            successes: 0,
-            released: None,
-            hinted: None,
-        });
-        group.last = error.clone();
-        group.revoke(revokes, now);
-        self.clock += 1;
-        let successes = group.successes;
-        let member = group.enter(key, (Line::Failed, self.clock));
-        let since = *member.since.get_or_insert(sent);
-        if member.failed_after.replace(successes) != Some(successes) {
-            group.failed += 1;
+        if !self.groups.contains_key(operation) {
+            let group = FailureGroup::new(sent, error, revokes);
+            self.index.add(operation, group.indexed());
+            self.groups.insert(operation.clone(), group);
         }
-        if group.probe.as_ref() == Some(key)
-            || (group.probe.is_none() && group.next_probe.is_none())
-        {
+        self.clock += 1;
+        let clock = self.clock;
+        let failed = self.change(operation, |group| {
+            group.last = error.clone();
+            group.revoke(revokes, now);
+            let successes = group.successes;
+            let member = group.enter(key, (Line::Failed, clock));
+            let since = *member.since.get_or_insert(sent);
+            if member.failed_after.replace(successes) != Some(successes) {
+                group.failed += 1;
+            }
+            let has_result = group.probe.as_ref() == Some(key);
             // A request that has hung has already waited.
-            let delay = group.backoff.next().unwrap_or(PROBE_PACE).saturating_sub(error.took);
+            let delay = (has_result || group.has_no_probe())
+                .then(|| group.backoff.next().unwrap_or(PROBE_PACE).saturating_sub(error.took));
+            (since, delay)
+        });
+        let (since, delay) = failed.unwrap_or((sent, None));
+        if let Some(delay) = delay {
             self.plan_probe(operation, delay, now);
         }
         unreported(since, error, now)
@@ -211,22 +251,25 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
 
     /// A write of a key succeeded. Returns the keys to write now, since the cause may have ended.
     pub(crate) fn succeeded(&mut self, key: &K, operation: &Operation, now: Instant) -> Vec<K> {
-        let Some(group) = self.groups.get_mut(operation) else { return Vec::new() };
-        group.leave(key);
-        let was_failing = group.failed > 0;
-        (group.successes, group.failed) = (group.successes + 1, 0);
-        group.last.took = Duration::ZERO;
-        let mut released = Vec::new();
-        if group.members.is_empty() {
-            self.groups.remove(operation);
-        } else if group.released.is_none_or(|before| now - before >= RELEASE_INTERVAL) {
+        let changed = self.change(operation, |group| {
+            group.leave(key);
+            let was_failing = group.failed > 0;
+            (group.successes, group.failed) = (group.successes + 1, 0);
+            group.last.took = Duration::ZERO;
+            if group.members.is_empty() {
+                return (was_failing, Vec::new(), false);
+            }
+            if group.released.is_some_and(|before| now - before < RELEASE_INTERVAL) {
+                return (was_failing, Vec::new(), group.has_no_probe());
+            }
             group.released = Some(now);
             group.since = now;
-            released = group.line.values().cloned().collect();
             group.is_revoking = false;
             group.backoff = probe_backoff(false);
-            self.plan_probe(operation, PROBE_PACE, now);
-        } else if group.probe.is_none() && group.next_probe.is_none() {
+            (was_failing, group.line.values().cloned().collect(), true)
+        });
+        let Some((was_failing, released, needs_probe)) = changed else { return Vec::new() };
+        if needs_probe {
             self.plan_probe(operation, PROBE_PACE, now);
         }
         if was_failing {
@@ -238,45 +281,48 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
     /// Makes probes due in other namespaces, since the cause may have ended there, too: in those first that have had no
     /// such probe for longest.
     fn hint(&mut self, operation: &Operation, now: Instant) {
-        let alike = self.groups.iter_mut().filter(|(other, group)| {
-            other.namespace != operation.namespace
-                && (other.resource, other.verb) == (operation.resource, operation.verb)
-                && group.probe.is_none()
-                && group.hinted.is_none_or(|before| now - before >= HINT_INTERVAL)
-        });
-        let mut alike: Vec<_> = alike.map(|(_, group)| group).collect();
-        alike.sort_by_key(|group| group.hinted);
-        for group in alike.into_iter().take(HINTS) {
-            group.hinted = Some(now);
-            group.next_probe = Some(now);
+        let alike = self.index.hinted.get(&(operation.resource, operation.verb));
+        let due = alike
+            .into_iter()
+            .flatten()
+            .take_while(|(hinted, _)| hinted.is_none_or(|before| now - before >= HINT_INTERVAL));
+        let others = due.filter(|(_, namespace)| *namespace != operation.namespace);
+        let others = others.map(|(_, it)| Operation { namespace: it.clone(), ..operation.clone() });
+        let waits = |other: &Operation| self.groups.get(other).is_some_and(|it| it.probe.is_none());
+        for other in others.filter(waits).take(HINTS).collect::<Vec<_>>() {
+            self.change(&other, |group| {
+                group.hinted = Some(now);
+                group.next_probe = Some(now);
+            });
         }
     }
 
-    /// A worker has finished a key; `is_done` if nothing is left to write.
-    pub(crate) fn finished(&mut self, key: &K, is_done: bool, now: Instant) {
-        let (mut without_probe, mut clock) = (Vec::new(), self.clock);
-        self.groups.retain(|operation, group| {
-            let was_probe = group.probe.as_ref() == Some(key);
-            if is_done {
-                group.leave(key);
-            }
-            if was_probe {
-                group.probe = None;
-                // The key has another write now, so the probe has no result: the next key becomes the probe.
-                if group.members.contains_key(key) {
-                    clock += 1;
-                    group.enter(key, (Line::Failed, clock));
+    /// A worker has finished a key of this namespace; `is_done` if nothing is left to write.
+    pub(crate) fn finished(&mut self, key: &K, namespace: &Namespace, is_done: bool, now: Instant) {
+        let first = Operation { namespace: namespace.clone(), resource: "", verb: "" };
+        let operations = self.groups.range(first..).map(|(operation, _)| operation);
+        let operations = operations.take_while(|operation| operation.namespace == *namespace);
+        for operation in operations.cloned().collect::<Vec<_>>() {
+            self.clock += 1;
+            let clock = self.clock;
+            let needs_probe = self.change(&operation, |group| {
+                let was_probe = group.probe.as_ref() == Some(key);
+                if is_done {
+                    group.leave(key);
                 }
+                if was_probe {
+                    group.probe = None;
+                    // The key has another write now, so the probe has no result: the next key becomes the probe.
+                    if group.members.contains_key(key) {
+                        group.enter(key, (Line::Failed, clock));
+                    }
+                }
+                was_probe || group.has_no_probe()
+            });
+            if needs_probe == Some(true) {
+                // The probe did not fail, so the backoff does not advance.
+                self.plan_probe(&operation, PROBE_PACE, now);
             }
-            if was_probe || (group.probe.is_none() && group.next_probe.is_none()) {
-                without_probe.push(operation.clone());
-            }
-            !group.members.is_empty()
-        });
-        self.clock = clock;
-        // The probe did not fail, so the backoff does not advance.
-        for operation in without_probe {
-            self.plan_probe(&operation, PROBE_PACE, now);
         }
     }
 
@@ -284,35 +330,61 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
     /// groups.
     fn plan_probe(&mut self, operation: &Operation, delay: Duration, now: Instant) {
         let Some(class) = self.groups.get(operation).map(FailureGroup::class) else { return };
-        let groups = self.groups.values().filter(|other| other.class() == class).count();
+        let groups = self.index.classes.get(&class).copied().unwrap_or_default();
         let groups = u32::try_from(groups).unwrap_or(u32::MAX);
         let rate = rate(class.0, class.1);
-        let Some(group) = self.groups.get_mut(operation) else { return };
-        group.probe = None;
-        let members = u32::try_from(group.line.len()).unwrap_or(u32::MAX).max(1);
-        let has_new = group.line.first_key_value().is_some_and(|((line, _), _)| *line == Line::New);
-        let turn = if has_new { PROBE_PACE } else { (ROUND / members).max(PROBE_PACE) };
-        let least = group.last.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
-        let share = Duration::from_secs(1) * groups / rate;
-        let share = if groups > rate { share } else { Duration::ZERO };
-        group.next_probe = Some(now + delay.min(turn).max(share).max(least));
+        self.change(operation, |group| {
+            group.probe = None;
+            let members = u32::try_from(group.line.len()).unwrap_or(u32::MAX).max(1);
+            let first = group.line.first_key_value();
+            let has_new = first.is_some_and(|((line, _), _)| *line == Line::New);
+            let turn = if has_new { PROBE_PACE } else { (ROUND / members).max(PROBE_PACE) };
+            let least = group.last.retry_after.unwrap_or_default().min(RETRY_AFTER_MAX);
+            let share = Duration::from_secs(1) * groups / rate;
+            let share = if groups > rate { share } else { Duration::ZERO };
+            group.next_probe = Some(now + delay.min(turn).max(share).max(least));
+        });
     }
 
     /// When the next key becomes a probe.
     pub(crate) fn next_probe(&self) -> Option<Instant> {
-        self.groups.values().filter_map(|group| group.next_probe).min()
+        self.index.due.first().map(|(due, _)| *due)
     }
 
     /// Makes the first key of each group that is due its probe, and returns these keys.
     pub(crate) fn take_probes(&mut self, now: Instant) -> Vec<K> {
-        let due =
-            self.groups.values_mut().filter(|group| group.next_probe.is_some_and(|due| due <= now));
-        due.filter_map(|group| {
-            group.next_probe = None;
-            group.probe = group.line.values().next().cloned();
-            group.probe.clone()
-        })
-        .collect()
+        let mut probes = Vec::new();
+        while let Some((_, operation)) = self.index.due.first().filter(|(due, _)| *due <= now) {
+            let operation = operation.clone();
+            let probe = self.change(&operation, |group| {
+                group.next_probe = None;
+                group.probe = group.line.values().next().cloned();
+                group.probe.clone()
+            });
+            probes.extend(probe.flatten());
+        }
+        probes
+    }
+
+    /// Changes a group, if it exists, and what the index has of it; it ends without a member.
+    fn change<T>(
+        &mut self,
+        operation: &Operation,
+        change: impl FnOnce(&mut FailureGroup<K>) -> T,
+    ) -> Option<T> {
+        let group = self.groups.get_mut(operation)?;
+        let before = group.indexed();
+        let result = change(group);
+        let (after, is_over) = (group.indexed(), group.members.is_empty());
+        if is_over || after != before {
+            self.index.remove(operation, before);
+        }
+        if is_over {
+            self.groups.remove(operation);
+        } else if after != before {
+            self.index.add(operation, after);
+        }
+        Some(result)
     }
 }
 
@@ -322,6 +394,33 @@ fn probe_backoff(is_revoking: bool) -> ExponentialBackoff {
 }
 
 impl<K: Clone + Eq + Hash> FailureGroup<K> {
+    fn new(since: Instant, error: &WriteError, is_revoking: bool) -> Self {
+        Self {
+            since,
+            last: error.clone(),
+            tried: since,
+            members: HashMap::new(),
+            line: BTreeMap::new(),
+            probe: None,
+            next_probe: None,
+            backoff: probe_backoff(is_revoking),
+            is_revoking,
+            failed: 0,
+            successes: 0,
+            released: None,
+            hinted: None,
+        }
+    }
+
+    fn indexed(&self) -> Indexed {
+        Indexed { class: self.class(), next_probe: self.next_probe, hinted: self.hinted }
+    }
+
+    /// Whether no member is a probe, or is to become one.
+    fn has_no_probe(&self) -> bool {
+        self.probe.is_none() && self.next_probe.is_none()
+    }
+
     fn is_slow(&self) -> bool {
         self.last.took >= SLOW
     }

@@ -180,7 +180,8 @@ impl<K: Clone + Ord + Hash + Display + Send + Sync + 'static> Work<K> {
             // Once each worker has a task, other tasks run, even if no key needs a write.
             tasks.spawn(async move {
                 let outcome = reconciling.await;
-                this.failure_groups.lock().finished(&key, outcome == Outcome::Done, Instant::now());
+                let (namespace, is_done) = ((this.namespace_of)(&key), outcome == Outcome::Done);
+                this.failure_groups.lock().finished(&key, &namespace, is_done, Instant::now());
                 this.regrouped.notify_one();
                 this.queue.finish(key, outcome);
                 this.measure();

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::write::error::Category;
 
@@ -48,7 +50,7 @@ impl Scene {
             let error = WriteError { took: self.took, ..error(self.category) };
             self.groups.failed(&key, &operation, self.revokes, &error, self.now);
         }
-        self.groups.finished(&key, false, self.now);
+        self.groups.finished(&key, &key.0.into(), false, self.now);
         sends
     }
 
@@ -56,7 +58,7 @@ impl Scene {
         let operation = operation(key.0);
         assert!(self.groups.admit(&key, &operation, self.revokes, self.now).is_none(), "{key:?}");
         let released = self.groups.succeeded(&key, &operation, self.now);
-        self.groups.finished(&key, true, self.now);
+        self.groups.finished(&key, &key.0.into(), true, self.now);
         released
     }
 
@@ -109,7 +111,7 @@ fn a_probe_is_due_within_seconds_however_long_the_failure_lasts() {
         for _ in 0..20 {
             assert!(groups.admit(&1, &operation, revokes, now).is_none());
             groups.failed(&1, &operation, revokes, &error(Category::Internal), now);
-            groups.finished(&1, false, now);
+            groups.finished(&1, &"team".into(), false, now);
             let next = groups.next_probe().unwrap();
             assert!(next <= now + most, "{revokes}: {:?}", next - now);
             now = next;
@@ -225,7 +227,7 @@ fn a_probe_that_has_another_write_now_leaves_its_turn_to_the_next() {
         let probe = scene.groups.take_probes(scene.now)[0];
         turns.insert(probe);
         // It is deleted now, which is refused.
-        scene.groups.finished(&probe, false, scene.now);
+        scene.groups.finished(&probe, &"team".into(), false, scene.now);
     }
     assert_eq!(turns.len(), 6, "{turns:?}");
 }
@@ -275,7 +277,35 @@ fn a_group_without_keys_is_forgotten() {
     // Nothing is left to write for them, whether or not they were probes.
     for number in 0..8 {
         assert!(scene.groups.next_probe().is_some());
-        scene.groups.finished(&("team", number), true, scene.now);
+        scene.groups.finished(&("team", number), &"team".into(), true, scene.now);
     }
     assert!(scene.groups.groups.is_empty());
+}
+
+proptest! {
+    #[test]
+    fn what_is_asked_of_all_groups_is_what_each_of_them_has(
+        steps in prop::collection::vec((0..5_u8, 0..4_usize, 0..8_u32, any::<bool>(), 0..3000_u64), 1..200)
+    ) {
+        let mut groups = FailureGroups::default();
+        let mut now = Instant::now();
+        for (step, namespace, number, flag, passed) in steps {
+            let namespace = ["a", "b", "c", "d"][namespace];
+            let (key, operation) = ((namespace, number), operation(namespace));
+            let error = WriteError { took: if flag { SLOW } else { Duration::ZERO }, ..error(Category::Denied) };
+            match step {
+                0 => drop(groups.admit(&key, &operation, flag, now)),
+                1 => drop(groups.failed(&key, &operation, number == 0, &error, now)),
+                2 => drop(groups.succeeded(&key, &operation, now)),
+                3 => groups.finished(&key, &namespace.into(), flag, now),
+                _ => drop(groups.take_probes(now)),
+            }
+            now += Duration::from_millis(passed);
+            let mut index = Index::default();
+            groups.groups.iter().for_each(|(operation, group)| index.add(operation, group.indexed()));
+            groups.index.classes.retain(|_, count| *count > 0);
+            groups.index.hinted.retain(|_, alike| !alike.is_empty());
+            prop_assert_eq!(&groups.index, &index);
+        }
+    }
 }
