@@ -103,14 +103,16 @@ impl Accounts {
     fn set(&self, cluster: ClusterName, reported: Option<Reported>) {
         let mut known = self.known.lock();
         let keys = reported.as_ref().map(|reported| reported.keys.clone()).unwrap_or_default();
+        let mut shared = BTreeSet::new();
         for changed in known.authorities.set(&cluster, keys) {
             let finding = known.authorities.finding(&changed);
-            if let (Some(sessions), Some(_)) = (&self.refuses_shared, &finding) {
-                sessions.cut(|_, cluster| {
-                    (*cluster == changed).then(|| Refusal::SharedAuthority(changed.clone()))
-                });
-            }
+            shared.extend(finding.is_some().then(|| changed.clone()));
             self.reporter.report(&Subject::Cluster(changed), None, finding.into_iter().collect());
+        }
+        if let Some(sessions) = self.refuses_shared.as_ref().filter(|_| !shared.is_empty()) {
+            sessions.cut(|_, cluster| {
+                shared.contains(cluster).then(|| Refusal::SharedAuthority(cluster.clone()))
+            });
         }
         match reported {
             Some(reported) => known.reported.insert(cluster, reported),
