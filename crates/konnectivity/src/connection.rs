@@ -16,7 +16,7 @@ use http::uri::PathAndQuery;
 use http::{Request, Uri};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::mpsc;
@@ -29,7 +29,7 @@ use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 use tower::{ServiceExt as _, service_fn};
 
-use crate::body::ReadToEnd;
+use crate::body::{self, ReadToEnd, Sending, Tasks};
 use crate::error::DialError;
 use crate::packet::{CloseDial, CloseRequest, DialRequest, METHOD, Packet, Payload};
 use crate::tunnel::{Budget, Carrier, OUTGOING, PACKET, Tunnel};
@@ -44,11 +44,11 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this time without data, for which calls do not respond, a PING is sent. Streams end with its timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(7);
 const PING_TIMEOUT: Duration = Duration::from_secs(8);
-/// Flow-control windows for what the proxy server sends. Tunnels are always read, so these limit only the bandwidth. Half of
-/// the window of the connection is what h2 allows small frames that wait to cost it (245 bytes each, before it ends the
-/// connection): more than fit into several tunnels.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 64 << 20;
+/// Flow-control windows for what the proxy server sends. Tunnels are always read, so those of streams limit only the
+/// bandwidth, and what waits at any moment. That of the connection limits nothing: h2 ends a connection whose small frames
+/// that wait cost more than half of it, some 245 bytes each.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 1 << 30;
 /// What may wait in one tunnel for a proxy server that does not take it.
 const SEND_BUFFER: usize = 64 << 10;
 /// How much of the proxy server's error text is kept.
@@ -87,8 +87,12 @@ impl Connection {
             DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
         let (packets, mut receiver) = mpsc::channel(OUTGOING);
         let (connected, over) = (Arc::new(OnceLock::new()), CancellationToken::new());
-        let known_id = Arc::clone(&connected);
-        let data = stream::poll_fn(move |context| receiver.poll_recv(context));
+        let (known_id, sending) = (Arc::clone(&connected), Sending::default());
+        let sender = Arc::clone(&sending);
+        let data = stream::poll_fn(move |context| {
+            body::sends(&sender);
+            receiver.poll_recv(context)
+        });
         let outgoing = stream::once(std::future::ready(Packet::of(Payload::DialRequest(request))))
             .chain(data.take_until(over.clone().cancelled_owned()))
             .chain(stream::once(async move { closing(random, known_id.get().copied()) }));
@@ -96,7 +100,9 @@ impl Connection {
         let response = async {
             sender.ready().await.map_err(|error| DialError::Ended(error.to_string()))?;
             let channel = service_fn(|request| {
-                sender.send_request(request).map_ok(|response| response.map(ReadToEnd::new))
+                let sending = Arc::clone(&sending);
+                let response = sender.send_request(request);
+                response.map_ok(|response| response.map(|body| ReadToEnd::new(body, sending)))
             });
             let mut client = Grpc::with_origin(channel, Uri::from_static("https://proxy"));
             let request = tonic::Request::new(outgoing);
@@ -141,7 +147,7 @@ async fn connect(
     let tcp = connector.oneshot(uri).await.map_err(io::Error::other)?.into_inner();
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let tls = TlsConnector::from(config).connect(name, tcp).await?;
-    let handshake = Builder::new(TokioExecutor::new())
+    let handshake = Builder::new(Tasks)
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

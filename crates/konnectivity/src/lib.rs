@@ -8,7 +8,8 @@
 //!   each tunnel, since the proxy server accepts one dial in each stream. If the proxy server stops responding, new
 //!   dials use another connection within eight seconds, and the tunnels of the old one end within fifteen.
 //! - The protocol has no flow control for a tunnel: a stream that is not read blocks everything that its agent sends.
-//!   So a tunnel is always read, its bytes are buffered in memory, and it ends when they are too many ([`Budget`]).
+//!   So a tunnel is always read, also after its end; its bytes are buffered in memory, and it ends when they are too many
+//!   ([`Budget`]).
 //! - Nothing here knows Kubernetes, or logs what a tunnel carries.
 
 mod body;

@@ -139,7 +139,7 @@ async fn read(
     over: CancellationToken,
     budget: Budget,
 ) {
-    let _over = over.drop_guard();
+    let over = over.drop_guard();
     let mut delivered = 0;
     let error = loop {
         if delivered >= TURN {
@@ -148,7 +148,11 @@ async fn read(
         }
         let packet = tokio::select! {
             packet = packets.message() => packet,
-            () = chunks.closed() => break None,
+            () = chunks.closed() => {
+                // What it has accepted is still sent, and then its end.
+                over.disarm();
+                return;
+            }
         };
         // Each costs time, also without data.
         delivered += CHUNK;
@@ -188,6 +192,8 @@ pub struct Tunnel {
     chunk: Option<Chunk>,
     /// The bytes that were read since another task had its turn.
     read: usize,
+    /// Whether its end has been read, or it was shut down.
+    has_ended: bool,
     carrier: Arc<Carrier>,
 }
 
@@ -208,6 +214,7 @@ impl Tunnel {
             chunks,
             chunk: None,
             read: 0,
+            has_ended: false,
             carrier,
         }
     }
@@ -241,8 +248,11 @@ impl AsyncRead for Tunnel {
                     return Poll::Ready(Ok(()));
                 }
                 _ => match this.chunks.poll_recv(context) {
-                    Poll::Ready(Some(chunk)) => this.chunk = Some(chunk?),
-                    Poll::Ready(None) => return Poll::Ready(Ok(())),
+                    Poll::Ready(Some(Ok(chunk))) => this.chunk = Some(chunk),
+                    Poll::Ready(end) => {
+                        this.has_ended = true;
+                        return Poll::Ready(end.map_or(Ok(()), |end| end.map(drop)));
+                    }
                     Poll::Pending => {
                         this.read = 0;
                         return Poll::Pending;
@@ -259,12 +269,15 @@ impl AsyncWrite for Tunnel {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
-        ready!(self.packets.poll_reserve(context)).map_err(closed)?;
+        let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
+        if ready!(self.packets.poll_reserve(context)).is_err() {
+            // Nobody takes it any more. But an error might keep what has arrived before the end from being read.
+            return Poll::Ready(if self.has_ended { Err(closed()) } else { Ok(bytes.len()) });
+        }
         let bytes = &bytes[..bytes.len().min(PACKET)];
         let (connect_id, data) = (self.connect_id, Bytes::copy_from_slice(bytes));
         let packet = Packet::of(Payload::Data(Data { connect_id, error: String::new(), data }));
-        self.packets.send_item(packet).map_err(closed)?;
+        self.packets.send_item(packet).map_err(|_| closed())?;
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -274,6 +287,7 @@ impl AsyncWrite for Tunnel {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.packets.close();
+        self.has_ended = true;
         Poll::Ready(Ok(()))
     }
 }

@@ -17,7 +17,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use konnectivity::packet::{CloseResponse, Data, DialResponse, Packet, Payload};
+use konnectivity::packet::{CloseResponse, Data, DialResponse, Drain, Packet, Payload};
 use konnectivity::{Budget, Credentials, DialError, Dialer, Tunnel};
 use local_hub::Relay;
 use prost::Message as _;
@@ -35,19 +35,29 @@ use tokio_rustls::TlsAcceptor;
 /// How many bytes may wait to be read in a tunnel.
 const BUFFER_LIMIT: usize = 8 << 20;
 
-/// Packets with a byte each: h2 ends a connection for fewer of them that are not read.
-const CRUMBS: usize = 200_000;
+/// Longer than anything takes: a test that waits for so long has failed.
+const SOON: Duration = Duration::from_mins(1);
+
+/// Packets with a byte each: h2 ends a connection with a window of 16 MiB for fewer of them that are not read.
+const CRUMBS: usize = 50_000;
 
 /// A proxy server whose agents do what the host of a dial says.
 struct Proxy {
     address: SocketAddr,
     credentials: Credentials,
     connections: Arc<AtomicUsize>,
-    /// How many packets it has sent.
-    sent: Arc<AtomicUsize>,
+    counts: Counts,
     /// The closing packets that it has received.
     closed: mpsc::UnboundedReceiver<Payload>,
     task: JoinHandle<()>,
+}
+
+#[derive(Clone, Default)]
+struct Counts {
+    /// How many packets it has sent.
+    sent: Arc<AtomicUsize>,
+    /// How many bytes of data it has received.
+    received: Arc<AtomicUsize>,
 }
 
 impl Proxy {
@@ -69,27 +79,27 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let (sender, closed) = mpsc::unbounded_channel();
         let connections = Arc::<AtomicUsize>::default();
-        let sent = Arc::<AtomicUsize>::default();
-        let (count, counted) = (Arc::clone(&connections), Arc::clone(&sent));
+        let counts = Counts::default();
+        let (count, counted) = (Arc::clone(&connections), counts.clone());
         let task = tokio::spawn(async move {
             let acceptor = TlsAcceptor::from(Arc::new(config));
             let mut serving = tokio::task::JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 count.fetch_add(1, Ordering::SeqCst);
                 let (acceptor, sender, counted) =
-                    (acceptor.clone(), sender.clone(), Arc::clone(&counted));
+                    (acceptor.clone(), sender.clone(), counted.clone());
                 serving.spawn(async move {
                     let Ok(stream) = acceptor.accept(stream).await else { return };
                     let service = service_fn(move |request| {
-                        let (sender, counted) = (sender.clone(), Arc::clone(&counted));
-                        std::future::ready(Ok::<_, Infallible>(respond(request, sender, counted)))
+                        let response = respond(request, sender.clone(), &counted);
+                        std::future::ready(Ok::<_, Infallible>(response))
                     });
                     let server = http2::Builder::new(TokioExecutor::new());
                     let _ = server.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
-        Self { address, credentials, connections, sent, closed, task }
+        Self { address, credentials, connections, counts, closed, task }
     }
 
     fn dialer(&self) -> Dialer {
@@ -104,7 +114,7 @@ type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 fn respond(
     request: Request<Incoming>,
     closed: mpsc::UnboundedSender<Payload>,
-    sent: Arc<AtomicUsize>,
+    counts: &Counts,
 ) -> Response<Body> {
     if request.uri().path() != "/ProxyService/Proxy" {
         // As gRPC servers respond to a call of a service that they do not have.
@@ -114,7 +124,8 @@ fn respond(
         return response.body(http_body_util::Empty::new().boxed_unsync()).unwrap();
     }
     let (answers, receiver) = mpsc::unbounded_channel::<Packet>();
-    tokio::spawn(act(request.into_body(), answers, closed));
+    let Counts { sent, received } = counts.clone();
+    tokio::spawn(act(request.into_body(), answers, closed, received));
     let frames = packets(receiver).map(move |packet| {
         sent.fetch_add(1, Ordering::SeqCst);
         let mut message = BytesMut::new();
@@ -136,6 +147,7 @@ async fn act(
     body: Incoming,
     answers: mpsc::UnboundedSender<Packet>,
     closed: mpsc::UnboundedSender<Payload>,
+    received: Arc<AtomicUsize>,
 ) {
     const ID: i64 = 7;
     let send = |payload| drop(answers.send(Packet::of(payload)));
@@ -189,6 +201,12 @@ async fn act(
                                 data: Bytes::from_static(b"1"),
                             }));
                         }
+                        // It takes nothing more, and keeps the stream.
+                        "deaf" => {
+                            answers.closed().await;
+                            drop(closed.send(Payload::Drain(Drain {})));
+                            return;
+                        }
                         "ends" => {
                             send(data(Bytes::from_static(b"last words")));
                             send(Payload::CloseResponse(CloseResponse {
@@ -199,7 +217,10 @@ async fn act(
                         _ => {}
                     }
                 }
-                Payload::Data(of_client) => send(data(of_client.data)),
+                Payload::Data(of_client) => {
+                    received.fetch_add(of_client.data.len(), Ordering::SeqCst);
+                    send(data(of_client.data));
+                }
                 other => drop(closed.send(other)),
             }
         }
@@ -264,10 +285,11 @@ async fn a_text_of_an_agent_is_short_and_visible_and_nobody_can_guess_the_number
 #[tokio::test]
 async fn a_tunnel_that_nobody_reads_ends_and_delays_no_other() {
     let proxy = Proxy::start().await;
-    let dialer = proxy.dialer();
-    let mut unread = dialer.dial("flood:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+    let (dialer, budget) = (proxy.dialer(), Budget::new(BUFFER_LIMIT));
+    let mut unread = dialer.dial("flood:443", &budget).await.unwrap();
     let other = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
     echoes(other).await.unwrap();
+    budget.exceeded().await;
     let mut all = Vec::new();
     let error = unread.read_to_end(&mut all).await.unwrap_err();
     assert!(error.to_string().contains("slow reader"), "{error}");
@@ -282,13 +304,14 @@ async fn what_arrives_for_a_tunnel_that_has_ended_ends_no_other() {
     // Nobody reads it, and nobody drops it.
     let mut unread = dialer.dial("crumbs:443", &little).await.unwrap();
     let all_are_sent = async {
-        while proxy.sent.load(Ordering::SeqCst) < CRUMBS {
+        while proxy.counts.sent.load(Ordering::SeqCst) < CRUMBS {
             other.write_all(b"x").await.unwrap();
             assert_eq!(other.read_u8().await.unwrap(), b'x');
         }
     };
-    timeout(Duration::from_mins(1), all_are_sent).await.unwrap();
-    assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))), "it is closed");
+    timeout(SOON, all_are_sent).await.unwrap();
+    let closed = timeout(SOON, proxy.closed.recv()).await.unwrap();
+    assert!(matches!(closed, Some(Payload::CloseRequest(_))));
     assert!(unread.read_u8().await.is_err() && unread.write_u8(b'x').await.is_err());
     assert_eq!(proxy.connections.load(Ordering::SeqCst), 1);
 }
@@ -317,6 +340,7 @@ async fn tunnels_that_share_a_budget_have_no_more_than_that_to_read_and_give_it_
     let echo = async |budget: &Budget| dialer.dial("echo:443", budget).await.unwrap();
     let unread = dialer.dial("flood:443", &budget).await.unwrap();
     echoes(echo(&Budget::new(BUFFER_LIMIT)).await).await.unwrap();
+    budget.exceeded().await;
     let error = echoes(echo(&budget).await).await.map(drop).unwrap_err();
     assert!(error.to_string().contains("slow reader"), "{error}");
     drop(unread);
@@ -342,6 +366,44 @@ async fn the_end_of_a_tunnel_reaches_the_other_side() {
     let mut words = String::new();
     ends.read_to_string(&mut words).await.unwrap();
     assert_eq!(words, "last words");
+}
+
+#[tokio::test]
+async fn what_arrived_before_the_end_is_read_by_one_who_still_writes() {
+    let mut proxy = Proxy::start().await;
+    let mut ends = proxy.dialer().dial("ends:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+    assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))));
+    ends.write_all(b"more").await.unwrap();
+    let mut words = String::new();
+    ends.read_to_string(&mut words).await.unwrap();
+    assert_eq!(words, "last words");
+    assert!(ends.write_all(b"more").await.is_err(), "it has read the end");
+}
+
+#[tokio::test]
+async fn what_was_written_before_a_tunnel_is_dropped_arrives() {
+    let mut proxy = Proxy::start().await;
+    let dialer = proxy.dialer();
+    for number in 1..=20 {
+        let mut tunnel = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+        for _ in 0..4 {
+            tunnel.write_all(&[0; 10_000]).await.unwrap();
+        }
+        drop(tunnel);
+        assert!(matches!(proxy.closed.recv().await, Some(Payload::CloseRequest(_))));
+        assert_eq!(proxy.counts.received.load(Ordering::SeqCst), number * 40_000);
+    }
+}
+
+#[tokio::test]
+async fn a_stream_whose_agent_takes_nothing_is_reset_once_its_tunnel_is_gone() {
+    let mut proxy = Proxy::start().await;
+    let mut tunnel = proxy.dialer().dial("deaf:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+    while timeout(Duration::from_millis(100), tunnel.write_all(&[0; 10_000])).await.is_ok() {}
+    drop(tunnel);
+    tokio::time::pause();
+    let reset = timeout(SOON, proxy.closed.recv()).await.unwrap();
+    assert!(matches!(reset, Some(Payload::Drain(_))));
 }
 
 #[tokio::test]

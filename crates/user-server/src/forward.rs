@@ -36,7 +36,7 @@ use crate::streams::{STREAM_WINDOW, ends};
 /// watch arrives at once; a Service that it proxies may take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(5);
 /// As how many requests one counts that switches protocols, and how many bytes may wait in its tunnel for its client:
-/// more than arrive at once, since the windows of the tunnel are 1 MiB.
+/// more than arrive at once, since the windows of the tunnel are smaller.
 const UPGRADED: usize = 20;
 const UPGRADED_BYTES: usize = 1280 << 10;
 /// The authority of requests to API servers.
