@@ -396,14 +396,18 @@ async fn what_was_written_before_a_tunnel_is_dropped_arrives() {
 }
 
 #[tokio::test]
-async fn a_stream_whose_agent_takes_nothing_is_reset_once_its_tunnel_is_gone() {
+async fn a_stream_whose_agent_takes_nothing_is_reset_once_its_tunnel_is_gone_and_no_other() {
     let mut proxy = Proxy::start().await;
-    let mut tunnel = proxy.dialer().dial("deaf:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
+    let (dialer, budget) = (proxy.dialer(), Budget::new(BUFFER_LIMIT));
+    let other = dialer.dial("echo:443", &budget).await.unwrap();
+    let mut tunnel = dialer.dial("deaf:443", &budget).await.unwrap();
     while timeout(Duration::from_millis(100), tunnel.write_all(&[0; 10_000])).await.is_ok() {}
     drop(tunnel);
     tokio::time::pause();
     let reset = timeout(SOON, proxy.closed.recv()).await.unwrap();
     assert!(matches!(reset, Some(Payload::Drain(_))));
+    tokio::time::resume();
+    echoes(other).await.unwrap();
 }
 
 #[tokio::test]
