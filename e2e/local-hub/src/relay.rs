@@ -1,4 +1,4 @@
-//! An address in front of a server, whose connections can be led elsewhere and frozen.
+//! An address in front of a server, whose connections can be led elsewhere, ended and frozen.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,20 @@ use tokio::task::JoinSet;
 use crate::HubError;
 use crate::ports::serve;
 
+/// What happens to connections that are open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Open {
+    End,
+    Freeze,
+}
+
 /// One address. Dropping it ends its connections.
 #[derive(Debug)]
 pub struct Relay {
     address: SocketAddr,
     target: Arc<Mutex<Option<SocketAddr>>>,
-    frozen: watch::Sender<()>,
+    /// What happens to the connections that are open at each change.
+    open: watch::Sender<Open>,
     _accepting: JoinSet<()>,
 }
 
@@ -26,25 +34,30 @@ impl Relay {
         let failed = |source| HubError::io("listen for a relay", source);
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (target, frozen) = (Arc::<Mutex<_>>::default(), watch::Sender::new(()));
-        let (current, freezes) = (Arc::clone(&target), frozen.clone());
+        let (target, open) = (Arc::<Mutex<_>>::default(), watch::Sender::new(Open::End));
+        let (current, changes) = (Arc::clone(&target), open.clone());
         let mut accepting = JoinSet::new();
         accepting.spawn(async move {
             let pass_on = |(client, _)| {
                 let target = *current.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut frozen = freezes.subscribe();
+                let mut changes = changes.subscribe();
                 async move {
                     let mut passing = Box::pin(pass_on(client, target));
                     tokio::select! {
                         // An error means that one side is gone, which the other notices.
                         _ = &mut passing => {}
-                        Ok(()) = frozen.changed() => std::future::pending().await,
+                        Ok(()) = changes.changed() => {
+                            let open = *changes.borrow();
+                            if open == Open::Freeze {
+                                std::future::pending::<()>().await;
+                            }
+                        }
                     }
                 }
             };
             serve(|| listener.accept(), pass_on).await;
         });
-        Ok(Self { address, target, frozen, _accepting: accepting })
+        Ok(Self { address, target, open, _accepting: accepting })
     }
 
     /// Listens, and leads to a server.
@@ -68,7 +81,12 @@ impl Relay {
     /// Freezes what is open, as connections to a stopped process are: the kernel acknowledges what they carry, and no
     /// process reads it. New connections work.
     pub fn freeze(&self) {
-        self.frozen.send_replace(());
+        self.open.send_replace(Open::Freeze);
+    }
+
+    /// Ends what is open. New connections work.
+    pub fn end(&self) {
+        self.open.send_replace(Open::End);
     }
 }
 

@@ -24,7 +24,8 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
     }
     let hub = Hub::of(rules).await;
     let permission = hub.grant(USER, rights::bindings()).await.unwrap();
-    let addons = Addons::start(&hub, &["--feature-gates=ClusterProfileAccessProvider=false"]).await;
+    let gates = "--feature-gates=ClusterProfileAccessProvider=false";
+    let (relay, addons) = Addons::relayed(&hub, &[gates]).await;
     let [first, second, third] = ["age-1", "age-2", "age-3"].map(|name| cluster(name, "age"));
     create(&hub.ocm, [ocm::namespace("age"), ocm::cluster_set("age"), ocm::bound("age", "age")])
         .await;
@@ -36,9 +37,8 @@ async fn while_bindings_cannot_be_read_no_token_and_no_profile_is_written_and_th
 
     let removed = hub.kubectl(&["delete", "clusterrolebinding", &permission]).await.unwrap();
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
-    // Ends the open watches.
-    hub.stop_api_server().await.unwrap();
-    hub.start_api_server().await.unwrap();
+    // The open watches would go on.
+    relay.end();
     let unread =
         format!("hub_addons_unread_watches{{controller=\"fleet\",resource=\"{BINDINGS}\"}}");
     addons.measures_within(&unread, 1.0, Duration::from_mins(4)).await;

@@ -2,25 +2,17 @@
 
 use std::time::Duration;
 
-use kube::config::Kubeconfig;
-use local_hub::{Relay, eventually, ocm};
+use local_hub::{eventually, ocm};
 
 use crate::support::shown::{names, sees};
 use crate::support::world::{delete, grant};
-use crate::support::{Addons, Hub, PROJECTOR, USER};
+use crate::support::{Addons, Hub, PROJECTOR};
 
 #[tokio::test]
 async fn a_grant_that_ends_while_the_api_server_is_frozen_is_withdrawn_by_a_leader_that_stays() {
     let hub = Hub::for_projector().await;
     grant(&hub.ocm, "red", &["red-1"]).await;
-    let path = hub.directory().join("relay.kubeconfig");
-    let mut config = Kubeconfig::read_from(hub.kubeconfig_for(USER).unwrap()).unwrap();
-    let server = config.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
-    let target = server.strip_prefix("https://").unwrap().parse().unwrap();
-    let relay = Relay::before(target).await.unwrap();
-    *server = format!("https://{}", relay.address());
-    std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
-    let addons = Addons::launch_with(&hub, "hub-addons", &path, &[PROJECTOR]).await;
+    let (relay, addons) = Addons::relayed(&hub, &[PROJECTOR]).await;
     sees(&hub.ocm, "red", &["red-1"]).await;
 
     relay.freeze();

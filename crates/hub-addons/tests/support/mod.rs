@@ -30,7 +30,8 @@ use std::time::Duration;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use local_hub::{Flavour, HubBuilder, LocalHub, Running, eventually};
+use kube::config::Kubeconfig;
+use local_hub::{Flavour, HubBuilder, LocalHub, Relay, Running, eventually};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -134,6 +135,20 @@ impl Addons {
         let addons = Self::launch(hub, "hub-addons", USER, arguments).await;
         addons.works().await;
         addons
+    }
+
+    /// The same through a relay before the API server.
+    pub async fn relayed(hub: &Hub, arguments: &[&str]) -> (Relay, Self) {
+        let path = hub.directory().join("relay.kubeconfig");
+        let mut config = Kubeconfig::read_from(hub.kubeconfig_for(USER).unwrap()).unwrap();
+        let server = config.clusters[0].cluster.as_mut().unwrap().server.as_mut().unwrap();
+        let target = server.strip_prefix("https://").unwrap().parse().unwrap();
+        let relay = Relay::before(target).await.unwrap();
+        *server = format!("https://{}", relay.address());
+        std::fs::write(&path, serde_json::to_string(&config).unwrap()).unwrap();
+        let addons = Self::launch_with(hub, "hub-addons", &path, arguments).await;
+        addons.works().await;
+        (relay, addons)
     }
 
     /// Waits until its watches are synced.
