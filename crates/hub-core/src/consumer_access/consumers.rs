@@ -127,7 +127,9 @@ enum Claim {
 /// The decisions of a Placement: the clusters in each PlacementDecision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decisions {
-    slices: BTreeMap<(DecisionKind, String), BTreeSet<ClusterName>>,
+    slices: BTreeMap<Slice, BTreeSet<ClusterName>>,
+    /// In how many slices each cluster is: there is one for each hundred clusters.
+    decided: BTreeMap<ClusterName, usize>,
     /// The clusters that no slice has any more, and since when, until [`Consumers::settle_decisions`].
     leaving: BTreeMap<ClusterName, Instant>,
     /// When all were read for the first time. A cluster may be on its way between two slices then, too.
@@ -140,7 +142,34 @@ pub(super) struct Decisions {
     failing: BTreeSet<DecisionKind>,
 }
 
+/// A PlacementDecision of a Placement.
+type Slice = (DecisionKind, String);
+
 impl Decisions {
+    /// Sets or removes a slice, and returns it as it was.
+    fn set(
+        &mut self,
+        slice: Slice,
+        clusters: Option<BTreeSet<ClusterName>>,
+    ) -> Option<BTreeSet<ClusterName>> {
+        for cluster in clusters.iter().flatten() {
+            *self.decided.entry(cluster.clone()).or_default() += 1;
+        }
+        let before = match clusters {
+            Some(clusters) => self.slices.insert(slice, clusters),
+            None => self.slices.remove(&slice),
+        };
+        for cluster in before.iter().flatten() {
+            if let Some(slices) = self.decided.get_mut(cluster) {
+                *slices -= 1;
+                if *slices == 0 {
+                    self.decided.remove(cluster);
+                }
+            }
+        }
+        before
+    }
+
     /// Whether nothing of a kind was read, or found to be unreadable, yet.
     fn are_awaited(&self) -> bool {
         self.kinds.len() < DecisionKind::ALL.len()
@@ -158,7 +187,7 @@ impl Decisions {
     }
 
     fn have(&self, cluster: &ClusterName) -> bool {
-        self.slices.values().any(|slice| slice.contains(cluster))
+        self.decided.contains_key(cluster)
     }
 
     /// Those of these clusters that no slice has any more are in doubt from `now` on.
@@ -174,7 +203,7 @@ impl Decisions {
 
     /// The clusters that the Placement has decided for, with those that may be moving.
     pub(super) fn clusters(&self) -> BTreeSet<&ClusterName> {
-        self.slices.values().flatten().chain(self.leaving.keys()).collect()
+        self.decided.keys().chain(self.leaving.keys()).collect()
     }
 }
 
@@ -506,11 +535,7 @@ impl Consumers {
         now: Instant,
     ) -> Option<BTreeSet<ClusterName>> {
         let decisions = self.decisions.entry(placement.clone()).or_default();
-        let slice = (kind, slice.to_owned());
-        let before = match clusters.clone() {
-            Some(clusters) => decisions.slices.insert(slice, clusters),
-            None => decisions.slices.remove(&slice),
-        };
+        let before = decisions.set((kind, slice.to_owned()), clusters.clone());
         let is_same = before == clusters;
         let (before, after) = (before.unwrap_or_default(), clusters.unwrap_or_default());
         let changed: BTreeSet<_> = before.symmetric_difference(&after).cloned().collect();
@@ -545,9 +570,11 @@ impl Consumers {
         now: Instant,
     ) -> bool {
         let decisions = self.decisions.entry(placement.clone()).or_default();
-        let is_gone = |(of, _): &(DecisionKind, _)| *of == kind && listed == Known::Absent;
-        let gone: Vec<_> = decisions.slices.extract_if(.., |slice, _| is_gone(slice)).collect();
-        decisions.changed(gone.iter().flat_map(|(_, clusters)| clusters), now);
+        let is_gone = |(of, _): &&Slice| *of == kind && listed == Known::Absent;
+        let gone: Vec<_> = decisions.slices.keys().filter(is_gone).cloned().collect();
+        let gone: Vec<_> =
+            gone.into_iter().filter_map(|slice| decisions.set(slice, None)).collect();
+        decisions.changed(gone.iter().flatten(), now);
         let is_new = decisions.kinds.insert(kind, listed.clone()) != Some(listed);
         if decisions.are_read() {
             decisions.first_read.get_or_insert(now);
