@@ -1,4 +1,4 @@
-//! The two bodies of a stream to the proxy server: what ends them when the tunnel in them has ended.
+//! How a stream to the proxy server ends after its tunnel: its response is read to the end, or the stream is reset.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -14,13 +14,13 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 /// How long the proxy server may take to end a response that nobody reads any more: as long as a dial may take it.
-const REST: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 tokio::task_local! {
     static END: CancellationToken;
 }
 
-/// Spawns the tasks of a connection, each with what ends it: a task that sends waits for a window, whatever else happens.
+/// Spawns the tasks of a connection, so that each can be cancelled: one that waits for a window does not poll its body.
 #[derive(Clone)]
 pub(crate) struct Tasks;
 
@@ -33,28 +33,38 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
     }
 }
 
-/// What ends the task that sends a request, once that task is known.
-pub(crate) type Sending = Arc<OnceLock<CancellationToken>>;
+/// The task that sends a request, once it is known.
+#[derive(Clone, Default)]
+pub(crate) struct SendingTask(Arc<OnceLock<CancellationToken>>);
 
-/// Records the task that sends a request; for the body of that request to call.
-pub(crate) fn sends(sending: &Sending) {
-    if let Ok(end) = END.try_with(Clone::clone) {
-        let _ = sending.set(end);
+impl SendingTask {
+    /// Records the current task; for the body of the request to call. hyper first polls it in the task of the connection,
+    /// which is none of [`Tasks`], and is not recorded.
+    pub(crate) fn record(&self) {
+        if let Ok(end) = END.try_with(Clone::clone) {
+            let _ = self.0.set(end);
+        }
+    }
+
+    fn cancel(&self) {
+        if let Some(end) = self.0.get() {
+            end.cancel();
+        }
     }
 }
 
-/// The body of a response. If it is dropped before its end, the rest is read and forgotten: h2 ends a connection for many
-/// small frames that wait for a reader or arrive after their stream was reset, and all tunnels with it. And an agent keeps
-/// its connection to a cluster until the proxy server has seen the end. After a while the stream is reset: its agent may
-/// keep the request from ending.
+/// The body of a response, which is read to its end, also if it is dropped: h2 ends a connection, and all tunnels with it,
+/// for many small frames that wait for a reader or arrive after a reset. And an agent keeps its connection to a cluster
+/// until the proxy server has seen the end. After [`END_TIMEOUT`], the stream is reset: its agent may keep the request from
+/// ending.
 pub(crate) struct ReadToEnd {
     body: Option<Incoming>,
-    sending: Sending,
+    task: SendingTask,
 }
 
 impl ReadToEnd {
-    pub(crate) fn new(body: Incoming, sending: Sending) -> Self {
-        Self { body: Some(body), sending }
+    pub(crate) fn new(body: Incoming, task: SendingTask) -> Self {
+        Self { body: Some(body), task }
     }
 }
 
@@ -88,13 +98,11 @@ impl Drop for ReadToEnd {
         if let Some(mut body) = self.body.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            let sending = Arc::clone(&self.sending);
+            let task = self.task.clone();
             runtime.spawn(async move {
                 let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-                if timeout(REST, rest).await.is_err()
-                    && let Some(end) = sending.get()
-                {
-                    end.cancel();
+                if timeout(END_TIMEOUT, rest).await.is_err() {
+                    task.cancel();
                 }
             });
         }

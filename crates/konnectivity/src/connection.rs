@@ -29,7 +29,7 @@ use tonic::client::Grpc;
 use tonic_prost::ProstCodec;
 use tower::{ServiceExt as _, service_fn};
 
-use crate::body::{self, ReadToEnd, Sending, Tasks};
+use crate::body::{ReadToEnd, SendingTask, Tasks};
 use crate::error::DialError;
 use crate::packet::{CloseDial, CloseRequest, DialRequest, METHOD, Packet, Payload};
 use crate::tunnel::{Budget, Carrier, OUTGOING, PACKET, Tunnel};
@@ -45,8 +45,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 const PING_INTERVAL: Duration = Duration::from_secs(7);
 const PING_TIMEOUT: Duration = Duration::from_secs(8);
 /// Flow-control windows for what the proxy server sends. Tunnels are always read, so those of streams limit only the
-/// bandwidth, and what waits at any moment. That of the connection limits nothing: h2 ends a connection whose small frames
-/// that wait cost more than half of it, some 245 bytes each.
+/// bandwidth, and what waits at any moment. That of the connection is far larger than what can wait: h2 ends a connection
+/// whose waiting frames of fewer than 256 bytes lack more than half of its window in all.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// What may wait in one tunnel for a proxy server that does not take it.
@@ -87,10 +87,10 @@ impl Connection {
             DialRequest { protocol: "tcp".to_owned(), address: address.to_owned(), random };
         let (packets, mut receiver) = mpsc::channel(OUTGOING);
         let (connected, over) = (Arc::new(OnceLock::new()), CancellationToken::new());
-        let (known_id, sending) = (Arc::clone(&connected), Sending::default());
-        let sender = Arc::clone(&sending);
+        let (known_id, sending) = (Arc::clone(&connected), SendingTask::default());
+        let task = sending.clone();
         let data = stream::poll_fn(move |context| {
-            body::sends(&sender);
+            task.record();
             receiver.poll_recv(context)
         });
         let outgoing = stream::once(std::future::ready(Packet::of(Payload::DialRequest(request))))
@@ -100,8 +100,7 @@ impl Connection {
         let response = async {
             sender.ready().await.map_err(|error| DialError::Ended(error.to_string()))?;
             let channel = service_fn(|request| {
-                let sending = Arc::clone(&sending);
-                let response = sender.send_request(request);
+                let (response, sending) = (sender.send_request(request), sending.clone());
                 response.map_ok(|response| response.map(|body| ReadToEnd::new(body, sending)))
             });
             let mut client = Grpc::with_origin(channel, Uri::from_static("https://proxy"));
@@ -152,7 +151,7 @@ async fn connect(
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_send_buf_size(SEND_BUFFER)
-        // The proxy server is trusted, and what it sends late counts for as long as the connection lives.
+        // h2 counts resets for late frames as long as the connection lives; the proxy server is trusted.
         .max_local_error_reset_streams(None)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(PING_TIMEOUT)

@@ -251,7 +251,7 @@ impl AsyncRead for Tunnel {
                     Poll::Ready(Some(Ok(chunk))) => this.chunk = Some(chunk),
                     Poll::Ready(end) => {
                         this.has_ended = true;
-                        return Poll::Ready(end.map_or(Ok(()), |end| end.map(drop)));
+                        return Poll::Ready(end.transpose().map(drop));
                     }
                     Poll::Pending => {
                         this.read = 0;
@@ -271,7 +271,8 @@ impl AsyncWrite for Tunnel {
     ) -> Poll<io::Result<usize>> {
         let closed = || io::Error::from(io::ErrorKind::BrokenPipe);
         if ready!(self.packets.poll_reserve(context)).is_err() {
-            // Nobody takes it any more. But an error might keep what has arrived before the end from being read.
+            // The other side has ended. Until that is read, this is discarded: an error could keep the caller from reading
+            // what arrived before.
             return Poll::Ready(if self.has_ended { Err(closed()) } else { Ok(bytes.len()) });
         }
         let bytes = &bytes[..bytes.len().min(PACKET)];

@@ -38,7 +38,7 @@ const BUFFER_LIMIT: usize = 8 << 20;
 /// Longer than anything takes: a test that waits for so long has failed.
 const SOON: Duration = Duration::from_mins(1);
 
-/// Packets with a byte each: h2 ends a connection with a window of 16 MiB for fewer of them that are not read.
+/// Packets with a byte each: many times the window of a stream, so they are sent only if somebody reads them.
 const CRUMBS: usize = 50_000;
 
 /// A proxy server whose agents do what the host of a dial says.
@@ -47,7 +47,7 @@ struct Proxy {
     credentials: Credentials,
     connections: Arc<AtomicUsize>,
     counts: Counts,
-    /// The closing packets that it has received.
+    /// The closing packets that it has received, and a `Drain` for each deaf stream that was reset.
     closed: mpsc::UnboundedReceiver<Payload>,
     task: JoinHandle<()>,
 }

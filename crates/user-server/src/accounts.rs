@@ -106,7 +106,9 @@ impl Accounts {
         let mut shared = BTreeSet::new();
         for changed in known.authorities.set(&cluster, keys) {
             let finding = known.authorities.finding(&changed);
-            shared.extend(finding.is_some().then(|| changed.clone()));
+            if finding.is_some() {
+                shared.insert(changed.clone());
+            }
             self.reporter.report(&Subject::Cluster(changed), None, finding.into_iter().collect());
         }
         if let Some(sessions) = self.refuses_shared.as_ref().filter(|_| !shared.is_empty()) {

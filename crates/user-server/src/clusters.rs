@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
@@ -130,9 +131,8 @@ impl Pool {
             .map(Connection::take)
     }
 
-    /// A stream on a connection that has room, or on the one that this opens: one at a time, also for requests that come
-    /// meanwhile. It goes on without them: if each request that is given up left the attempt to the next one, thousands
-    /// would dial and reset their dials, for which some servers of HTTP/2 end a connection, and all tunnels on it.
+    /// A stream on a connection that has room, or on a new one. One is opened at a time; requests that come meanwhile wait
+    /// for it.
     async fn stream<F>(
         &self,
         tls: &Arc<ClientConfig>,
@@ -155,12 +155,12 @@ impl Pool {
             return Err(cause.clone());
         }
         let opening = open();
-        let opened = tokio::spawn(async move {
+        finish(async move {
             let opened = opening.await;
             *failed = opened.as_ref().err().map(|cause| (Instant::now(), cause.clone()));
             opened
-        });
-        opened.await.unwrap_or_else(|error| Err(error.to_string()))
+        })
+        .await
     }
 
     /// When the connections without an open stream were last used.
@@ -293,8 +293,7 @@ impl Clusters {
     ) -> Result<http1::SendRequest<Upload>, String> {
         let (this, name) = (Arc::clone(self), name.clone());
         let (tls, budget) = (Arc::clone(&account.upgradable_tls), budget.clone());
-        let dialed = tokio::spawn(async move { this.dial(&name, tls, &budget).await });
-        let stream = dialed.await.unwrap_or_else(|error| Err(error.to_string()))?;
+        let stream = finish(async move { this.dial(&name, tls, &budget).await }).await?;
         let handshake =
             http1::Builder::new().max_buf_size(HEAD).handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| error.to_string())?;
@@ -327,6 +326,14 @@ impl Clusters {
             Err(_) => Err("the TLS handshake with its API server timed out".to_owned()),
         }
     }
+}
+
+/// Runs an attempt to connect to its end, also if its request is given up. Otherwise each request that waits would begin a
+/// dial and reset it: some servers of HTTP/2 end a connection for that, and all tunnels on it.
+fn finish<T: Send + 'static>(
+    attempt: impl Future<Output = Result<T, String>> + Send + 'static,
+) -> impl Future<Output = Result<T, String>> {
+    tokio::spawn(attempt).map(|ended| ended.unwrap_or_else(|error| Err(error.to_string())))
 }
 
 /// Begins HTTP/2 on a stream. The connection ends once its pool has dropped it and none of its streams is open, also if the

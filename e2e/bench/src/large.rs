@@ -36,7 +36,7 @@ struct Run {
 /// Runs the controllers twice on a server that keeps everything in memory, and returns a line about each run.
 pub async fn run(options: &Options) -> Result<String, BenchError> {
     let (server, size) = (Server::default(), options.size);
-    let kubeconfig = server.start().await.map_err(|error| HubError::io("serve a hub", error))?;
+    let kubeconfig = server.start().await?;
     let client = connect(&kubeconfig).await?;
     let mut fleet = Fleet::create(client.clone(), size, Vec::new()).await?;
     let _agents = (size.consumers > 0).then(|| agents::start(&client));

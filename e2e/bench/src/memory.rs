@@ -13,11 +13,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::serve::Listener;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use local_hub::{HubError, ServingAuthority};
 use parking_lot::Mutex;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
-use rustls::ServerConfig;
-use rustls::crypto::ring;
-use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -150,24 +147,17 @@ impl Listener for TlsListener {
 
 impl Server {
     /// Serves on a port of this machine, with TLS and HTTP/2 as an API server does; returns a kubeconfig for it.
-    pub async fn start(&self) -> std::io::Result<Value> {
-        let certified = generate_simple_self_signed(vec!["127.0.0.1".to_owned()]);
-        let CertifiedKey { cert, signing_key } = certified.map_err(std::io::Error::other)?;
-        let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der());
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .and_then(|it| {
-                it.with_no_client_auth().with_single_cert(vec![cert.der().clone()], key.into())
-            });
-        let mut config = config.map_err(std::io::Error::other)?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("https://{}", listener.local_addr()?);
+    pub async fn start(&self) -> Result<Value, HubError> {
+        let failed = |error| HubError::io("serve a hub", error);
+        let authority = ServingAuthority::new("bench")?;
+        let config = authority.issue(["127.0.0.1"])?.server_config(b"h2")?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
+        let url = format!("https://{}", listener.local_addr().map_err(failed)?);
         let listener = TlsListener(listener, TlsAcceptor::from(Arc::new(config)));
         let router = Router::new().fallback(handle).with_state(self.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let cluster =
-            json!({ "server": url, "certificate-authority-data": STANDARD.encode(cert.pem()) });
+        let authority = STANDARD.encode(authority.ca_pem());
+        let cluster = json!({ "server": url, "certificate-authority-data": authority });
         let context = json!({ "cluster": "hub", "user": "bench", "namespace": "bench" });
         Ok(json!({
             "clusters": [{ "name": "hub", "cluster": cluster }],

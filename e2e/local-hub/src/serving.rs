@@ -84,8 +84,8 @@ impl ServingCertificate {
         &self.key
     }
 
-    /// The TLS configuration: for any client, over HTTP/1.1 only.
-    pub(crate) fn server_config(&self) -> Result<ServerConfig, HubError> {
+    /// The TLS configuration: for any client that speaks this protocol of ALPN.
+    pub fn server_config(&self, protocol: &[u8]) -> Result<ServerConfig, HubError> {
         let unreadable = |what: &'static str| {
             move |error| HubError::Failed(format!("{what} is not valid PEM: {error}"))
         };
@@ -101,7 +101,7 @@ impl ServingCertificate {
             .map_err(|source| {
                 HubError::Failed(format!("cannot use the serving certificate: {source}"))
             })?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![protocol.to_vec()];
         Ok(config)
     }
 }

@@ -86,7 +86,7 @@ impl UserServer {
         address: SocketAddr,
         clusters: impl IntoIterator<Item = (N, Upstream)>,
     ) -> Result<Self, HubError> {
-        let acceptor = TlsAcceptor::from(Arc::new(serving.server_config()?));
+        let acceptor = TlsAcceptor::from(Arc::new(serving.server_config(b"http/1.1")?));
         let failed = |source| HubError::io(format!("listen on {address}"), source);
         let listener = match address.port() {
             0 => ports::listen(address.ip())?,

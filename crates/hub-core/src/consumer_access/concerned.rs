@@ -262,27 +262,27 @@ impl AccessSettings {
         // The namespace of Kueue may have been another one, and what exists may have to end.
         let mut keys: BTreeSet<_> =
             of_kueue(existing).filter(|_| concerns_kueue).cloned().collect();
-        // Each once: a change concerns all that ask for the same account, which may be many.
-        let (mut namespaces, mut gone) = (BTreeSet::new(), BTreeSet::new());
+        // Each account once: a change concerns all that ask for it, which may be many.
+        let mut namespaces = BTreeSet::new();
+        let mut before = BTreeMap::<_, BTreeSet<_>>::new();
         for (name, accounts) in changed {
             keys.extend(self.objects_of(fleet, name, None, known));
             namespaces.insert(&name.namespace);
             // The account that it has now is among its objects.
             let has_now = self.consumers.get(name).map(|consumer| &consumer.account);
-            let before = accounts.iter().filter(|account| Some(*account) != has_now);
-            gone.extend(before.map(|account| (account, &name.namespace)));
+            for account in accounts.iter().filter(|account| Some(*account) != has_now) {
+                before.entry(account).or_default().insert(&name.namespace);
+            }
         }
         keys.extend(namespaces.into_iter().flat_map(|it| secrets_in(existing, it)).cloned());
-        let accounts: BTreeSet<_> = gone.iter().map(|(account, _)| *account).collect();
-        let own = accounts.into_iter().filter(|account| !self.consumers.is_shared(account));
-        let known = own.flat_map(|account| known.clusters_of(account).map(move |it| (it, account)));
-        let granted = gone.into_iter().flat_map(|(account, namespace)| {
-            fleet.candidates_in(namespace).map(move |it| (it, account))
-        });
-        let gone = known.chain(granted);
-        keys.extend(
-            gone.map(|(cluster, account)| AccessKind::Account.of(&cluster.account(account))),
-        );
+        for (account, namespaces) in before {
+            let is_shared = self.consumers.is_shared(account);
+            let there = known.clusters_of(account).filter(|_| !is_shared);
+            let granted = namespaces.into_iter().flat_map(|it| fleet.candidates_in(it));
+            keys.extend(
+                granted.chain(there).map(|it| AccessKind::Account.of(&it.account(account))),
+            );
+        }
         keys
     }
 }

@@ -449,6 +449,7 @@ impl CredentialIndex {
             return false;
         }
         let Some(mut source) = source else { return self.sources.remove(key).is_some() };
+        // Accounts of a cluster hold its CA once: it is a kilobyte or two.
         if let Ok(credential) = &mut source.credential {
             let first = AccountKey { cluster: key.cluster.clone(), account: "".into() };
             let of_cluster =

@@ -50,7 +50,8 @@ pub struct TokenSource {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
     pub token: SecretBytes,
-    /// The CA certificates, as the agent wrote them. Accounts of one cluster have the same, and [share](Self::share_ca) it.
+    /// The CA certificates, as the agent wrote them. Accounts of one cluster usually have the same, and
+    /// [share](Self::share_ca) it.
     ca: Option<Arc<SecretBytes>>,
     /// The fingerprint of a copy with exactly this data.
     pub digest: Fingerprint,
@@ -261,9 +262,8 @@ mod tests {
         let key = |account: &str| AccountKey { cluster: "c1".into(), account: account.into() };
         for (account, ca) in [("a", "old"), ("c", "old"), ("c", "new"), ("b", "new")] {
             let data = json!({ "token": base64(b"x"), "ca.crt": base64(ca.as_bytes()) });
-            let secret = json!({ "metadata": {}, "type": "Opaque", "data": data });
-            let secret = serde_json::from_value::<Secret>(secret).unwrap();
-            index.set_source(&key(account), Some(TokenSource::read(&secret)));
+            let source = TokenSource { credential: read(&data), ..TokenSource::unreadable() };
+            index.set_source(&key(account), Some(source));
         }
         let ca = |account: &str| index.credential(&key(account)).unwrap().ca.clone().unwrap();
         assert!(Arc::ptr_eq(&ca("b"), &ca("c")));

@@ -86,7 +86,7 @@ pub(crate) struct FailureGroups<K> {
     clock: u64,
 }
 
-/// What is asked about all groups, of which a webhook can make one in each of thousands of namespaces.
+/// What is needed of all groups, without a visit to each: a webhook can cause thousands.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Index {
     /// When each group has its next probe.
@@ -94,11 +94,10 @@ struct Index {
     /// How many groups are revoking or not, and whose last failure was slow or not.
     classes: HashMap<(bool, bool), usize>,
     /// The groups of each resource and verb, by when they last had a probe because of a success in another namespace.
-    hinted: BTreeMap<Kind, BTreeSet<(Option<Instant>, Namespace)>>,
+    by_hint: BTreeMap<ResourceAndVerb, BTreeSet<(Option<Instant>, Namespace)>>,
 }
 
-/// A resource and a verb.
-type Kind = (&'static str, &'static str);
+type ResourceAndVerb = (&'static str, &'static str);
 
 /// What the index has of a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,7 +111,7 @@ impl Index {
     fn add(&mut self, operation: &Operation, indexed: Indexed) {
         self.due.extend(indexed.next_probe.map(|due| (due, operation.clone())));
         *self.classes.entry(indexed.class).or_default() += 1;
-        let alike = self.hinted.entry((operation.resource, operation.verb)).or_default();
+        let alike = self.by_hint.entry((operation.resource, operation.verb)).or_default();
         alike.insert((indexed.hinted, operation.namespace.clone()));
     }
 
@@ -121,7 +120,7 @@ impl Index {
             self.due.remove(&(due, operation.clone()));
         }
         *self.classes.entry(indexed.class).or_default() -= 1;
-        if let Some(alike) = self.hinted.get_mut(&(operation.resource, operation.verb)) {
+        if let Some(alike) = self.by_hint.get_mut(&(operation.resource, operation.verb)) {
             alike.remove(&(indexed.hinted, operation.namespace.clone()));
         }
     }
@@ -281,7 +280,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
     /// Makes probes due in other namespaces, since the cause may have ended there, too: in those first that have had no
     /// such probe for longest.
     fn hint(&mut self, operation: &Operation, now: Instant) {
-        let alike = self.index.hinted.get(&(operation.resource, operation.verb));
+        let alike = self.index.by_hint.get(&(operation.resource, operation.verb));
         let due = alike
             .into_iter()
             .flatten()
@@ -366,7 +365,7 @@ impl<K: Clone + Eq + Hash> FailureGroups<K> {
         probes
     }
 
-    /// Changes a group, if it exists, and what the index has of it; it ends without a member.
+    /// Changes a group, if it exists, and its entries in the index. Without members, it ends.
     fn change<T>(
         &mut self,
         operation: &Operation,

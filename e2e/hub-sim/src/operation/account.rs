@@ -48,7 +48,7 @@ impl Others {
     }
 
     /// Reports a token of an account, whose text ends with `variant`.
-    pub(super) fn report(&self, cluster: &str, account: &str, variant: &str) {
+    pub fn report(&self, cluster: &str, account: &str, variant: &str) {
         let Some(owner) = self.agent.get("managedserviceaccounts", cluster, account) else {
             return;
         };

@@ -284,14 +284,15 @@ fn a_group_without_keys_is_forgotten() {
 
 proptest! {
     #[test]
-    fn what_is_asked_of_all_groups_is_what_each_of_them_has(
+    fn the_index_matches_the_groups_after_every_step(
         steps in prop::collection::vec((0..5_u8, 0..4_usize, 0..8_u32, any::<bool>(), 0..3000_u64), 1..200)
     ) {
         let mut groups = FailureGroups::default();
         let mut now = Instant::now();
         for (step, namespace, number, flag, passed) in steps {
             let namespace = ["a", "b", "c", "d"][namespace];
-            let (key, operation) = ((namespace, number), operation(namespace));
+            let verb = if number % 2 == 0 { "create" } else { "patch" };
+            let (key, operation) = ((namespace, number / 2), Operation { verb, ..operation(namespace) });
             let error = WriteError { took: if flag { SLOW } else { Duration::ZERO }, ..error(Category::Denied) };
             match step {
                 0 => drop(groups.admit(&key, &operation, flag, now)),
@@ -304,7 +305,7 @@ proptest! {
             let mut index = Index::default();
             groups.groups.iter().for_each(|(operation, group)| index.add(operation, group.indexed()));
             groups.index.classes.retain(|_, count| *count > 0);
-            groups.index.hinted.retain(|_, alike| !alike.is_empty());
+            groups.index.by_hint.retain(|_, alike| !alike.is_empty());
             prop_assert_eq!(&groups.index, &index);
         }
     }
