@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// How long the proxy server may take to end a response that nobody reads any more: as long as a dial may take it.
+/// Timeout for the end of a response whose tunnel has ended: the proxy server's own timeout of a dial.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 
 tokio::task_local! {

@@ -44,9 +44,9 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(3);
 /// After this time without data, for which calls do not respond, a PING is sent. Streams end with its timeout.
 const PING_INTERVAL: Duration = Duration::from_secs(7);
 const PING_TIMEOUT: Duration = Duration::from_secs(8);
-/// Flow-control windows for what the proxy server sends. Tunnels are always read, so those of streams limit only the
-/// bandwidth, and what waits at any moment. That of the connection is far larger than what can wait: h2 ends a connection
-/// whose waiting frames of fewer than 256 bytes lack more than half of its window in all.
+/// Flow-control windows for what the proxy server sends. That of a stream limits what waits in it, and its bandwidth; tunnels
+/// are always read. That of the connection is far larger than what can wait: h2 ends a connection if what its waiting
+/// frames are shorter than 256 bytes exceeds half of this window in total.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// What may wait in one tunnel for a proxy server that does not take it.

@@ -22,6 +22,7 @@ pub(crate) const PACKET: usize = 64 << 10;
 /// How many bytes a tunnel delivers, and takes, before other tasks have their turn: a reader may make many times as much of
 /// them, as HTTP/2 does of compressed heads.
 const TURN: usize = 64 << 10;
+
 /// What a connection is to those who use it: their dialer and its tunnels. Without them, it ends.
 #[derive(Default)]
 pub(crate) struct Carrier {

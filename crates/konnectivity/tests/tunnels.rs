@@ -38,7 +38,7 @@ const BUFFER_LIMIT: usize = 8 << 20;
 /// Longer than anything takes: a test that waits for so long has failed.
 const SOON: Duration = Duration::from_mins(1);
 
-/// Packets with a byte each: many times the window of a stream, so they are sent only if somebody reads them.
+/// The number of packets with one byte each. They exceed the window of a stream, so all are sent only if they are read.
 const CRUMBS: usize = 50_000;
 
 /// A proxy server whose agents do what the host of a dial says.
@@ -301,7 +301,7 @@ async fn what_arrives_for_a_tunnel_that_has_ended_ends_no_other() {
     let mut proxy = Proxy::start().await;
     let (dialer, little) = (proxy.dialer(), Budget::new(1000));
     let mut other = dialer.dial("echo:443", &Budget::new(BUFFER_LIMIT)).await.unwrap();
-    // Nobody reads it, and nobody drops it.
+    // Open, and never read.
     let mut unread = dialer.dial("crumbs:443", &little).await.unwrap();
     let all_are_sent = async {
         while proxy.counts.sent.load(Ordering::SeqCst) < CRUMBS {

@@ -61,11 +61,9 @@ pub async fn run(options: &Options) -> Result<String, BenchError> {
 async fn connect(kubeconfig: &Value) -> Result<Client, HubError> {
     let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig.clone()).unwrap_or_default();
     let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options);
-    let config = config
-        .await
-        .map_err(|error| HubError::io("read a kubeconfig", std::io::Error::other(error)))?;
-    Client::try_from(config).map_err(HubError::api("connect to the hub"))
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let failed = |error| HubError::io("read a kubeconfig", std::io::Error::other(error));
+    Client::try_from(config.map_err(failed)?).map_err(HubError::api("connect to the hub"))
 }
 
 impl Run {

@@ -45,7 +45,7 @@ pub struct Report {
     /// The requests that it repeated after a 503: the hub, whose thread is one of this machine, had not reviewed its token
     /// within seconds.
     pub repeated: usize,
-    /// The rounds in which it had not what it asked for.
+    /// The rounds in which it did not get what it asked for, followed by the program's log if there are any.
     pub failed: Vec<String>,
     /// The most memory that the program had, in KiB: its own, without the pages of its file.
     pub memory: u64,
