@@ -26,7 +26,7 @@ use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::sessions::Sessions;
+use crate::sessions::{Open, Sessions};
 use crate::settings::ProxyServerSettings;
 
 /// Limit of a token, in bytes.
@@ -112,7 +112,7 @@ impl Accounts {
             self.reporter.report(&Subject::Cluster(changed), None, finding.into_iter().collect());
         }
         if let Some(sessions) = self.refuses_shared.as_ref().filter(|_| !shared.is_empty()) {
-            sessions.cut(|_, cluster| {
+            sessions.cut(Open::All, |_, cluster| {
                 shared.contains(cluster).then(|| Refusal::SharedAuthority(cluster.clone()))
             });
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hub_api::names::{ClusterName, Namespace, ProfileKey};
+use hub_api::names::{ClusterName, ProfileKey};
 use hub_core::entry::{self, Caller, Refusal};
 use hub_core::fleet::{Fleet, Touched};
 use hub_core::protected::ProtectedNamespaces;
@@ -16,7 +16,7 @@ use hub_runtime::host::tasks::Tasks;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-use crate::sessions::{Session, Sessions};
+use crate::sessions::{Open, Session, Sessions};
 use crate::streams::Ends;
 
 /// How long requests stay open while something that they rest on cannot be read, after the minute in which it counts as
@@ -88,7 +88,7 @@ impl Admission {
                 if doubt.since == Some(since) {
                     tracing::warn!(unread = ?doubt.unread, "closing every open request, which rest on what cannot be read");
                     let secret = doubt.unread_secret();
-                    this.sessions.cut(|namespace, cluster| {
+                    this.sessions.cut(Open::All, |namespace, cluster| {
                         let unknown = || Refusal::GrantUnknown(cluster.in_namespace(namespace));
                         Some(secret.map_or_else(unknown, Refusal::SecretUnread))
                     });
@@ -130,21 +130,21 @@ impl Controller for Admission {
 
     fn fleet_changed(&self, fleet: &Fleet, touched: &Touched) {
         self.set_read(GRANTS, fleet.is_read());
-        if matches!(touched, Touched::Nothing | Touched::Report(_)) {
-            return;
-        }
-        let concerns = |namespace: &Namespace, cluster: &ClusterName| match touched {
-            Touched::Nothing | Touched::Report(_) => false,
-            Touched::Cluster(touched) => {
-                touched == cluster || touched.as_str() == namespace.as_str()
-            }
-            Touched::Namespaces(touched) => touched.contains(namespace),
+        let cut = |of| {
+            self.sessions.cut(of, |namespace, cluster| {
+                let is_cut = entry::is_cut(fleet, &self.protected, namespace, cluster);
+                is_cut.then(|| Refusal::GrantEnded(cluster.in_namespace(namespace)))
+            });
         };
-        self.sessions.cut(|namespace, cluster| {
-            let is_cut = concerns(namespace, cluster)
-                && entry::is_cut(fleet, &self.protected, namespace, cluster);
-            is_cut.then(|| Refusal::GrantEnded(cluster.in_namespace(namespace)))
-        });
+        match touched {
+            Touched::Nothing | Touched::Report(_) => {}
+            Touched::Cluster(cluster) => {
+                cut(Open::To(cluster));
+                // A namespace that is that of a cluster has no grants.
+                cut(Open::From(&cluster.as_str().into()));
+            }
+            Touched::Namespaces(namespaces) => namespaces.iter().map(Open::From).for_each(cut),
+        }
     }
 }
 

@@ -67,17 +67,19 @@ const FAILED_FOR: Duration = Duration::from_secs(1);
 /// The connections to all clusters.
 pub(crate) struct Clusters {
     dialer: Dialer,
-    pools: Mutex<HashMap<ClusterName, OfCluster>>,
+    pools: Mutex<Pools>,
     unread: Budget,
     /// How many connections of one namespace stay open without a stream.
     idle_per_namespace: usize,
     metrics: UserServerMetrics,
 }
 
-/// The connections to one cluster.
-struct OfCluster {
-    by_namespace: HashMap<Namespace, Arc<Pool>>,
-    unread: Budget,
+#[derive(Default)]
+struct Pools {
+    /// The connections from each namespace.
+    from: HashMap<Namespace, HashMap<ClusterName, Arc<Pool>>>,
+    /// The budget of all connections to each cluster.
+    to: HashMap<ClusterName, Budget>,
 }
 
 /// The connections from one namespace to one cluster.
@@ -175,9 +177,14 @@ impl Pool {
         connections.retain(|it| it.open_streams() > 0 || !is_over(it.used));
     }
 
-    /// Whether it has no connection and opens none.
+    /// Whether it has no connection and opens none, and no attempt has failed within [`FAILED_FOR`].
     fn is_unused(this: &Arc<Self>) -> bool {
-        Arc::strong_count(this) == 1 && this.connections.lock().is_empty()
+        let has_failed = |failed: &Option<(Instant, _)>| {
+            failed.as_ref().is_some_and(|(at, _)| at.elapsed() < FAILED_FOR)
+        };
+        Arc::strong_count(this) == 1
+            && this.connections.lock().is_empty()
+            && this.opening.try_lock().is_ok_and(|failed| !has_failed(&failed))
     }
 }
 
@@ -210,36 +217,35 @@ impl Clusters {
 
     /// Forgets the connections to a cluster on which there is no account any more.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
-        self.pools.lock().remove(cluster);
+        let Pools { from, to } = &mut *self.pools.lock();
+        to.remove(cluster);
+        from.retain(|_, pools| {
+            pools.remove(cluster);
+            !pools.is_empty()
+        });
     }
 
     /// The connections from a namespace to a cluster, and the budget of all to the cluster.
     fn pool(&self, key: &ProfileKey) -> (Arc<Pool>, Budget) {
-        let mut pools = self.pools.lock();
-        let of_cluster = pools.entry(key.cluster.clone()).or_insert_with(|| OfCluster {
-            by_namespace: HashMap::new(),
-            unread: self.unread.part(UNREAD_OF_CLUSTER),
-        });
-        let unread = of_cluster.unread.clone();
-        if let Some(pool) = of_cluster.by_namespace.get(&key.namespace) {
-            return (Arc::clone(pool), unread);
+        let Pools { from, to } = &mut *self.pools.lock();
+        let unread = to.entry(key.cluster.clone());
+        let unread = unread.or_insert_with(|| self.unread.part(UNREAD_OF_CLUSTER)).clone();
+        let pools = from.entry(key.namespace.clone()).or_default();
+        if !pools.contains_key(&key.cluster) {
+            pools.retain(|_, pool| !Pool::is_unused(pool));
         }
-        of_cluster.by_namespace.retain(|_, pool| !Pool::is_unused(pool));
-        let pool = Arc::<Pool>::default();
-        of_cluster.by_namespace.insert(key.namespace.clone(), Arc::clone(&pool));
-        (pool, unread)
+        (Arc::clone(pools.entry(key.cluster.clone()).or_default()), unread)
     }
 
     /// Leaves a namespace, which may have grants to thousands of clusters, its newest idle connections.
     fn limit_idle(&self, namespace: &Namespace) {
         let pools = self.pools.lock();
-        let pools: Vec<_> =
-            pools.values().filter_map(|it| it.by_namespace.get(namespace)).collect();
-        let mut idle: Vec<_> = pools.iter().flat_map(|pool| pool.idle()).collect();
+        let Some(pools) = pools.from.get(namespace) else { return };
+        let mut idle: Vec<_> = pools.values().flat_map(|pool| pool.idle()).collect();
         if idle.len() > self.idle_per_namespace {
             idle.sort_unstable();
             let newest = idle.split_off(idle.len() - self.idle_per_namespace);
-            for pool in pools {
+            for pool in pools.values() {
                 pool.drop_idle(|used| newest.first().is_none_or(|first| used < *first));
             }
         }
@@ -519,6 +525,24 @@ mod tests {
         let kept: Vec<_> = pools.iter().map(|pool| pool.connections.lock().len()).collect();
         assert_eq!((kept, other.connections.lock().len()), (vec![1, 0, 1, 1], 1));
         drop(busy);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_remembered_while_its_namespace_connects_to_other_clusters() {
+        let (_, metrics) = Metrics::with("0", UserServerMetrics::register);
+        let clusters = Clusters::new(Dialer::new("proxy".to_owned(), 1), 2, metrics);
+        let pool = |name: &str| {
+            clusters.pool(&ProfileKey { namespace: "team".into(), cluster: name.into() }).0
+        };
+        let (tls, failing) = (tls(), pool("failing"));
+        let fail = || async { Err("no route".to_owned()) };
+        assert!(failing.stream(&tls, fail).await.is_err());
+        drop(failing);
+        for (other, is_remembered) in [("a", true), ("b", false)] {
+            pool(other);
+            assert_eq!(pool("failing").opening.lock().await.is_some(), is_remembered, "{other}");
+            sleep(FAILED_FOR).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

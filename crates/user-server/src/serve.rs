@@ -22,6 +22,7 @@ use crate::clusters::TLS_BUFFER;
 use crate::connections::{Connection, Connections};
 use crate::forward::Entry;
 use crate::metrics::Counted;
+use crate::sessions::Open;
 use crate::streams::{self, STREAM_WINDOW, Streams};
 
 /// How many connections may wait to be accepted: as many as the system allows. Without room, a client tries again after a
@@ -99,7 +100,7 @@ pub(crate) async fn serve(
     entry.upgraded.close();
     let finished = || async { tokio::join!(tasks.wait(), entry.upgraded.wait()) };
     if timeout(FINISH_FOR, finished()).await.is_err() {
-        entry.admission.sessions.cut(|_, _| Some(Refusal::ShuttingDown));
+        entry.admission.sessions.cut(Open::All, |_, _| Some(Refusal::ShuttingDown));
         entry.end.cancel();
         let _ = timeout(END_FOR, finished()).await;
     }

@@ -56,12 +56,34 @@ struct Inner {
 /// What is open from one namespace.
 #[derive(Default)]
 struct OfNamespace {
-    /// By number; also those that have ended, until nothing is left of them.
-    requests: HashMap<usize, Arc<Request>>,
-    /// As how many requests the open ones to each cluster count.
-    weights: HashMap<ClusterName, usize>,
+    to: HashMap<ClusterName, ToCluster>,
+    /// As how many requests the open ones count.
+    weight: usize,
     /// The bytes that wait to be sent.
     unread: Arc<AtomicUsize>,
+}
+
+/// What is open from one namespace to one cluster.
+#[derive(Default)]
+struct ToCluster {
+    /// By number; also those that have ended, until nothing is left of them.
+    requests: HashMap<usize, Arc<Request>>,
+    /// As how many requests the open ones count.
+    weight: usize,
+}
+
+impl OfNamespace {
+    fn requests(&self) -> impl Iterator<Item = &Arc<Request>> {
+        self.to.values().flat_map(|to| to.requests.values())
+    }
+}
+
+/// Some of the open requests.
+#[derive(Clone, Copy)]
+pub(crate) enum Open<'a> {
+    All,
+    From(&'a Namespace),
+    To(&'a ClusterName),
 }
 
 /// What is known of a request, until nothing is left of it.
@@ -217,17 +239,17 @@ impl Sessions {
         ends: Ends,
     ) -> Result<Session, Refusal> {
         let mut open = self.0.open.lock();
-        let OfNamespace { requests, weights, unread } =
-            open.entry(key.namespace.clone()).or_default();
+        let from = open.entry(key.namespace.clone()).or_default();
         let (limit, of_cluster) = (self.0.limit, self.0.limit.div_ceil(2));
-        if weights.values().sum::<usize>() >= limit {
+        if from.weight >= limit {
             return Err(Refusal::TooManyRequests { namespace: key.namespace, limit });
         }
-        let to_cluster = weights.entry(key.cluster.clone()).or_default();
-        if *to_cluster >= of_cluster {
+        let to = from.to.entry(key.cluster.clone()).or_default();
+        if to.weight >= of_cluster {
             return Err(Refusal::TooManyToCluster { key, limit: of_cluster });
         }
-        *to_cluster += weight;
+        to.weight += weight;
+        from.weight += weight;
         let number = self.0.next.fetch_add(1, Ordering::Relaxed);
         let request = Arc::new(Request {
             sessions: self.clone(),
@@ -236,25 +258,39 @@ impl Sessions {
             weight,
             ends,
             why: OnceLock::new(),
-            of_namespace: Arc::clone(unread),
+            of_namespace: Arc::clone(&from.unread),
             unread: Mutex::default(),
         });
-        requests.insert(number, Arc::clone(&request));
+        to.requests.insert(number, Arc::clone(&request));
         Ok(Session { cut: request.ends.stream.clone(), request })
     }
 
-    /// Ends the open requests from each namespace to each cluster for which this returns a reason, but none that is opened
-    /// later.
-    pub(crate) fn cut(&self, why: impl Fn(&Namespace, &ClusterName) -> Option<Refusal>) {
-        for (namespace, of_namespace) in &*self.0.open.lock() {
-            let mut decided = HashMap::new();
-            for request in of_namespace.requests.values() {
-                let cluster = &request.key.cluster;
-                if let Some(why) = decided.entry(cluster).or_insert_with(|| why(namespace, cluster))
-                {
-                    let _ = request.why.set(why.clone());
-                    request.ends.stream.cancel();
-                }
+    /// Of these open requests, ends those from a namespace to a cluster for which this returns a reason, but none that is
+    /// opened later.
+    pub(crate) fn cut(
+        &self,
+        of: Open<'_>,
+        why: impl Fn(&Namespace, &ClusterName) -> Option<Refusal>,
+    ) {
+        let open = self.0.open.lock();
+        let end = |namespace: &Namespace, cluster: &ClusterName, to: &ToCluster| {
+            let Some(why) = why(namespace, cluster) else { return };
+            for request in to.requests.values() {
+                let _ = request.why.set(why.clone());
+                request.ends.stream.cancel();
+            }
+        };
+        let end_from = |namespace, from: &OfNamespace| {
+            from.to.iter().for_each(|(cluster, to)| end(namespace, cluster, to));
+        };
+        match of {
+            Open::All => open.iter().for_each(|(namespace, from)| end_from(namespace, from)),
+            Open::From(namespace) => {
+                open.get(namespace).into_iter().for_each(|from| end_from(namespace, from));
+            }
+            Open::To(cluster) => {
+                let to = open.iter().filter_map(|(from, it)| Some((from, it.to.get(cluster)?)));
+                to.for_each(|(namespace, to)| end(namespace, cluster, to));
             }
         }
     }
@@ -267,14 +303,14 @@ impl Sessions {
             Some(namespace) => open.get(namespace),
             None => open.values().max_by_key(|open| open.unread.load(Ordering::Relaxed)),
         };
-        match of_namespace.and_then(|it| largest(it.requests.values(), CountedIn::Unread)) {
+        match of_namespace.and_then(|it| largest(it.requests(), CountedIn::Unread)) {
             Some(largest) if largest.unread.lock().has_ended => largest.end_connection(),
             Some(largest) => largest.end_stream(),
             None => {}
         }
         let (left, limit) = (self.0.left.load(Ordering::Relaxed), self.0.unread_limits.left);
         if left > limit {
-            let all = open.values().flat_map(|it| it.requests.values());
+            let all = open.values().flat_map(OfNamespace::requests);
             let eligible = all.filter(|request| left > 4 * limit || request.stays());
             largest(eligible, CountedIn::Left).into_iter().for_each(Request::end_connection);
         }
@@ -282,11 +318,15 @@ impl Sessions {
 
     /// Forgets a request of which nothing is left.
     fn forget(open: &mut HashMap<Namespace, OfNamespace>, request: &Request) {
-        if let Some(of_namespace) = open.get_mut(&request.key.namespace) {
-            of_namespace.requests.remove(&request.number);
-            if of_namespace.requests.is_empty() {
-                open.remove(&request.key.namespace);
-            }
+        let ProfileKey { namespace, cluster } = &request.key;
+        let Some(from) = open.get_mut(namespace) else { return };
+        let Some(to) = from.to.get_mut(cluster) else { return };
+        to.requests.remove(&request.number);
+        if to.requests.is_empty() {
+            from.to.remove(cluster);
+        }
+        if from.to.is_empty() {
+            open.remove(namespace);
         }
     }
 }
@@ -341,13 +381,11 @@ impl Drop for Session {
     fn drop(&mut self) {
         let Request { sessions, key, weight, .. } = &*self.request;
         let mut open = sessions.0.open.lock();
-        if let Some(OfNamespace { weights, .. }) = open.get_mut(&key.namespace)
-            && let Some(to_cluster) = weights.get_mut(&key.cluster)
+        if let Some(from) = open.get_mut(&key.namespace)
+            && let Some(to) = from.to.get_mut(&key.cluster)
         {
-            *to_cluster -= weight;
-            if *to_cluster == 0 {
-                weights.remove(&key.cluster);
-            }
+            to.weight -= weight;
+            from.weight -= weight;
         }
         if self.request.end() {
             Sessions::forget(&mut open, &self.request);
@@ -419,7 +457,7 @@ mod tests {
         let ended = |namespace: &Namespace, cluster: &ClusterName| {
             Refusal::GrantEnded(cluster.in_namespace(namespace))
         };
-        sessions.cut(|namespace, cluster| {
+        sessions.cut(Open::All, |namespace, cluster| {
             (namespace.as_str() == "team" && cluster.as_str() == "one")
                 .then(|| ended(namespace, cluster))
         });
@@ -431,6 +469,20 @@ mod tests {
         assert!(!later.cut.is_cancelled());
         drop((later, others));
         assert!(sessions.0.open.lock().is_empty(), "nothing is left");
+    }
+
+    #[test]
+    fn a_cut_of_a_cluster_or_a_namespace_concerns_its_requests_alone() {
+        let sessions = Sessions::new(10);
+        let pairs = [("team", "one"), ("team", "two"), ("other", "one")];
+        let open =
+            pairs.map(|(from, to)| open(&sessions, from, to, 1).unwrap_or_else(|_| panic!()));
+        let is_cut = || [0, 1, 2].map(|number| open[number].cut.is_cancelled());
+        let why = |_: &Namespace, _: &ClusterName| Some(Refusal::ShuttingDown);
+        sessions.cut(Open::From(&"other".into()), why);
+        assert_eq!(is_cut(), [false, false, true]);
+        sessions.cut(Open::To(&"one".into()), why);
+        assert_eq!(is_cut(), [true, false, true]);
     }
 
     #[test]
