@@ -39,8 +39,9 @@ pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
 pub(crate) const ROLES: &str = "roles";
 
 /// The shortest time between two writes that only add names to a Role, since each write has all its names, and between two
-/// plans of the role for tokens, since each visits all accounts.
+/// plans of the role for tokens, since each visits all accounts: for each [`MANY_NAMES`] of a Role once more.
 const WIDENING: Duration = Duration::from_secs(1);
+const MANY_NAMES: usize = 1000;
 
 /// The time between two plans of the role for tokens while its writes fail.
 const FAILING: Duration = Duration::from_secs(5);
@@ -163,13 +164,20 @@ impl RightsState {
         }
     }
 
+    /// How long names cannot yet be added to a Role that was written.
+    fn widens_in(&self, key: &RightsKey) -> Option<Duration> {
+        let names = self.objects.get(key)?.count_names();
+        let pace = WIDENING * u32::try_from(1 + names / MANY_NAMES).unwrap_or(u32::MAX);
+        pace.checked_sub(self.written.get(key)?.elapsed()).filter(|left| !left.is_zero())
+    }
+
     /// Whether the role for tokens names a new account, and no name exceeds the limits, nor does one of its cluster with it:
     /// it changes nothing.
     fn names_token(&self, account: &AccountKey) -> bool {
-        let rules = self.objects.get(&RightsKey::Tokens).map_or(&[][..], |role| &role.rules);
+        let role = self.objects.get(&RightsKey::Tokens);
         self.tokens.is_some_and(|plan| plan.is_complete)
             && self.accounts_on(&account.cluster).nth(MAX_OF_A_CLUSTER - 1).is_none()
-            && names_in(rules).contains(account.account.as_str())
+            && role.is_some_and(|role| role.names(account.account.as_str()))
     }
 
     /// The names by which tokens are watched, for a plan of the role for tokens.
@@ -256,7 +264,9 @@ impl Store {
                 NameChange::Remove => self.add(RightsKey::Consumer(role)),
                 // Together with those that follow.
                 NameChange::Add => {
-                    self.work.add_within(RightsKey::Consumer(role), Priority::End, WIDENING);
+                    let key = RightsKey::Consumer(role);
+                    let within = state.widens_in(&key).unwrap_or_default().max(WIDENING);
+                    self.work.add_within(key, Priority::End, within);
                 }
             }
         }
@@ -378,9 +388,8 @@ impl Store {
     /// How long a patch of a Role has to wait, if it only adds names.
     pub(crate) fn wait(&self, key: &RightsKey, patch: &Value) -> Option<Duration> {
         let state = self.state.lock();
-        let left = WIDENING.checked_sub(state.written.get(key)?.elapsed())?;
-        let is_widened = only_widens(patch, state.objects.get(key)?);
-        (is_widened && !left.is_zero()).then_some(left)
+        let left = state.widens_in(key)?;
+        only_widens(patch, state.objects.get(key)?).then_some(left)
     }
 
     /// Records that the Role of a ClusterAccess was written.

@@ -293,7 +293,7 @@ pub fn changes<'a, 'b>(
             let role = ConsumerRole { kind: RoleKind::Role, access: access.clone() };
             // A Role that is not shown is planned when it is.
             let Some(role) = shown(&role) else { continue };
-            let is_named = each_name_in(&role.rules).any(|name| name == copy);
+            let is_named = role.names(&copy);
             match (is_named, names.has(consumer, &key, is_named)) {
                 (true, false) => changes.push((access, NameChange::Remove)),
                 (false, true) => changes.push((access, NameChange::Add)),

@@ -142,6 +142,7 @@ pub struct ObservedRole {
     /// The component that it belongs to, by its labels, if these also name our manager.
     component: Option<String>,
     pub(crate) owners: Vec<OwnerReference>,
+    /// The names in each are in order.
     pub rules: Vec<PolicyRule>,
     /// What a RoleBinding binds, and to whom; `None` if it cannot be read.
     pub(crate) bound: Option<(RoleRef, Vec<Subject>)>,
@@ -167,17 +168,30 @@ impl ObservedRole {
     pub fn is_of(&self, (_, component): (&str, &str)) -> bool {
         self.component.as_deref() == Some(component)
     }
+
+    /// Whether a rule names an object.
+    #[must_use]
+    pub fn names(&self, name: &str) -> bool {
+        let mut names = self.rules.iter().filter_map(|rule| rule.resource_names.as_ref());
+        names.any(|names| names.binary_search_by(|it| it.as_str().cmp(name)).is_ok())
+    }
+
+    /// How many objects the rules name.
+    #[must_use]
+    pub fn count_names(&self) -> usize {
+        self.rules.iter().filter_map(|rule| rule.resource_names.as_ref()).map(Vec::len).sum()
+    }
 }
 
 impl From<ClusterRole> for ObservedRole {
     fn from(role: ClusterRole) -> Self {
-        Self { rules: role.rules.unwrap_or_default(), ..Self::of_metadata(&role.metadata) }
+        Self { rules: sorted(role.rules), ..Self::of_metadata(&role.metadata) }
     }
 }
 
 impl From<Role> for ObservedRole {
     fn from(role: Role) -> Self {
-        Self { rules: role.rules.unwrap_or_default(), ..Self::of_metadata(&role.metadata) }
+        Self { rules: sorted(role.rules), ..Self::of_metadata(&role.metadata) }
     }
 }
 
@@ -304,6 +318,15 @@ pub type RightsAction = Action<Box<RoleBinding>, Vec<PolicyRule>>;
 /// The ClusterRole that is to be bound, or to have rules, does not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingRole;
+
+/// Rules whose names are in order.
+fn sorted(rules: Option<Vec<PolicyRule>>) -> Vec<PolicyRule> {
+    let mut rules = rules.unwrap_or_default();
+    for names in rules.iter_mut().filter_map(|rule| rule.resource_names.as_mut()) {
+        names.sort_unstable();
+    }
+    rules
+}
 
 /// The names of objects in these rules.
 #[must_use]

@@ -5,8 +5,9 @@ use hub_core::fleet::{
     BindingTerms, BoundSource, ObservedBinding, ObservedCluster, ObservedClusterSet,
 };
 use hub_core::selector::ClusterSelector;
-use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::api::rbac::v1::{ClusterRole, Role};
 use serde_json::json;
+use tokio::time::advance;
 
 use super::*;
 
@@ -80,5 +81,23 @@ fn an_account_changes_nothing_if_it_is_named_no_name_was_left_out_and_its_cluste
         state.tokens = is_complete.map(plan);
         let account = ClusterName::from("c1").account(&name.into());
         assert_eq!(state.names_token(&account), changes_nothing, "{name} {count} {is_complete:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_role_is_widened_less_often_the_more_names_it_has() {
+    let access = AccessName { namespace: "team".into(), name: "app".to_owned() };
+    let key = RightsKey::Consumer(ConsumerRole { kind: RoleKind::Role, access });
+    let mut state = RightsState::default();
+    for (count, seconds) in [(0, 1), (999, 1), (1000, 2), (10_000, 11)] {
+        let names: Vec<_> = (0..count).map(|it| format!("c{it}-app")).collect();
+        let role =
+            json!({ "metadata": {}, "rules": [{ "verbs": ["get"], "resourceNames": names }] });
+        let role = serde_json::from_value::<Role>(role).unwrap();
+        state.objects.insert(key.clone(), role.into());
+        state.written.insert(key.clone(), Instant::now());
+        assert_eq!(state.widens_in(&key), Some(Duration::from_secs(seconds)), "{count}");
+        advance(Duration::from_secs(seconds)).await;
+        assert_eq!(state.widens_in(&key), None, "{count}");
     }
 }
