@@ -38,6 +38,8 @@ pub(crate) struct Store {
     profiles: Arc<Profiles>,
     manager: ManagerName,
     pub(crate) settings: ProvisionerSettings,
+    /// While what profiles published before this start is still being read.
+    inheriting: Mutex<Option<Inheriting>>,
     index: Mutex<AccessIndex>,
     /// Notified when the published server or its anchors change.
     server_changed: Notify,
@@ -46,6 +48,14 @@ pub(crate) struct Store {
     anchor_watch: Mutex<Option<HeldWatch>>,
     /// The latest findings on the trust anchors.
     anchor_report: Mutex<Option<AnchorReport>>,
+}
+
+/// The trust anchors that profiles publish and the source lacks are inherited: those of a profile before its first plan.
+#[derive(Default)]
+struct Inheriting {
+    reader: AnchorReader,
+    /// Whether there are any.
+    any: bool,
 }
 
 /// The findings on the trust anchors that do not follow from the index.
@@ -71,6 +81,7 @@ impl Store {
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
             settings,
+            inheriting: Mutex::default(),
             index: Mutex::new(index),
             server_changed: Notify::new(),
             gauges,
@@ -82,7 +93,10 @@ impl Store {
     /// What the provisioner wants of a profile.
     pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         let ours = observed.filter(|observed| self.is_ours(observed));
-        let offer = ours.map(|ours| self.index.lock().offer(key, ours));
+        let offer = ours.map(|ours| {
+            self.inherit(key, ours);
+            self.index.lock().offer(key, ours)
+        });
         self.gauges.set(key, observed.zip(offer.as_ref()));
         if self.settings.is_for_own_identity() {
             let uid = observed.map(|observed| &observed.version.uid);
@@ -99,14 +113,12 @@ impl Store {
     /// Begins to work, since every watch has its first list: trust anchors that profiles publish and the source lacks
     /// were replaced while no provisioner ran.
     pub(crate) fn begin(self: &Arc<Self>) {
-        let inherited = {
-            let mut index = self.index.lock();
-            // Without a reading, nothing that is published changes; then the first reading starts the overlap.
-            index.current_anchors().is_some() && self.inherit(&mut index)
-        };
-        if inherited {
-            self.after_inherited();
+        let mut inheriting = self.inheriting.lock();
+        // Without a reading, nothing that is published changes; then the first reading starts the overlap.
+        if self.index.lock().current_anchors().is_some() {
+            self.begin_to_inherit(&mut inheriting);
         }
+        drop(inheriting);
         if !self.settings.check_interval.is_zero() {
             let this = Arc::clone(self);
             self.host.tasks.spawn("the checks of the published server", async move {
@@ -122,7 +134,8 @@ impl Store {
         content: &[u8],
         reading: Result<TrustBundle, TrustError>,
     ) {
-        let (change, renamed, inherited) = {
+        let (change, renamed) = {
+            let mut inheriting = self.inheriting.lock();
             let mut index = self.index.lock();
             // Under the lock: before the first lists are complete, `begin` runs after this and sees the reading.
             let late = self.host.is_working() && index.current_anchors().is_none();
@@ -133,17 +146,16 @@ impl Store {
             if !self.settings.is_for_own_identity() {
                 self.gauges.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
-            let inherited = late && change != AnchorChange::None && self.inherit(&mut index);
-            (change, renamed, inherited)
+            if late && change != AnchorChange::None {
+                self.begin_to_inherit(&mut inheriting);
+            }
+            (change, renamed)
         };
         if renamed && change == AnchorChange::None {
             self.enqueue_all();
         }
         self.server_changed.notify_one();
         self.follow_up(&change);
-        if inherited {
-            self.after_inherited();
-        }
     }
 
     /// Records that the trust anchors at a location cannot be read.
@@ -222,19 +234,31 @@ impl Store {
         self.reporter.report(&last.subject, last.uid.as_ref(), findings);
     }
 
-    /// Adds the trust anchors that our profiles publish and the source lacks to the index; returns whether there are
-    /// any.
-    fn inherit(&self, index: &mut AccessIndex) -> bool {
-        let mut any = false;
-        let mut reader = AnchorReader::default();
-        self.profiles.for_each(|key, observed| {
-            if self.is_ours(observed)
-                && let Some(anchors) = reader.published(observed, index.provider())
-            {
-                any |= index.inherit(key, anchors);
+    /// Adds the trust anchors that our profiles publish and the source lacks to the index.
+    fn begin_to_inherit(self: &Arc<Self>, inheriting: &mut Option<Inheriting>) {
+        *inheriting = Some(Inheriting::default());
+        let this = Arc::clone(self);
+        self.host.tasks.spawn_once("the trust anchors of before the start", async move {
+            let inherit = |key: &ProfileKey, observed: &ObservedProfile| {
+                if this.is_ours(observed) {
+                    this.inherit(key, observed);
+                }
+            };
+            this.profiles.visit(inherit).await;
+            if this.inheriting.lock().take().is_some_and(|inheriting| inheriting.any) {
+                this.after_inherited();
             }
         });
-        any
+    }
+
+    /// The same for one profile.
+    fn inherit(&self, key: &ProfileKey, observed: &ObservedProfile) {
+        let mut inheriting = self.inheriting.lock();
+        let Some(Inheriting { reader, any }) = &mut *inheriting else { return };
+        let mut index = self.index.lock();
+        if let Some(anchors) = reader.published(observed, index.provider()) {
+            *any |= index.inherit(key, anchors);
+        }
     }
 
     fn after_inherited(self: &Arc<Self>) {
@@ -247,7 +271,8 @@ impl Store {
     }
 
     fn enqueue_all(&self) {
-        self.profiles.enqueue_where(|observed| self.is_ours(observed));
+        let manager = self.manager.clone();
+        self.profiles.enqueue_where(move |observed| access::is_ours(observed, &manager));
     }
 
     fn after_overlap(self: &Arc<Self>, overlap: Overlap) {
@@ -324,5 +349,76 @@ impl Store {
 
     fn is_ours(&self, observed: &ObservedProfile) -> bool {
         access::is_ours(observed, &self.manager)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use futures::future::pending;
+    use hub_core::access::{AccessSource, entry};
+    use hub_process::process::{Process, Setup};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+    use kube::{Client, Config};
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use serde_json::json;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    fn authority() -> TrustBundle {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        TrustBundle::from_pem(certificate.pem().as_bytes()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_profile_keeps_what_it_published_before_the_start_also_if_its_plan_comes_first() {
+        let client = Client::try_from(Config::new("http://localhost:1".parse().unwrap())).unwrap();
+        let process = Process::new(Setup::new(client));
+        let settings = ProvisionerSettings {
+            provider: "proxy".to_owned(),
+            source: AccessSource::Static("https://proxy.example/{cluster}".parse().unwrap()),
+            ca: None,
+            overlap: Duration::from_mins(1),
+            check_interval: Duration::ZERO,
+            handshake: Arc::new(|_| pending().boxed()),
+        };
+        let store = Store::new(&process.shared, settings, EntryMetrics::default());
+        let (before, now) = (authority(), authority());
+        store.set_anchors(store.place(), now.pem().as_bytes(), Ok(now.clone()));
+        store.begin();
+
+        let key = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
+        let manager = process.shared.manager.as_str();
+        let labels = [
+            ("x-k8s.io/cluster-manager", manager),
+            ("open-cluster-management.io/cluster-name", "c1"),
+        ];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let metadata = ObjectMeta { labels: Some(labels.into()), ..ObjectMeta::default() };
+        let published =
+            entry("proxy", &key.cluster, "https://proxy.example/c1".to_owned(), before.pem());
+        let observed = ObservedProfile::read(
+            &metadata,
+            &json!({
+                "spec": { "clusterManager": { "name": manager } },
+                "status": { "accessProviders": [published] },
+            }),
+        );
+        let wanted = |key: &ProfileKey| {
+            let entry = store.desired(key, Some(&observed)).status.access_providers.remove(0).1;
+            let ca = entry.unwrap().cluster.unwrap().certificate_authority_data.unwrap();
+            TrustBundle::from_published(&ca.0).unwrap()
+        };
+        let is_kept = |wanted: TrustBundle| wanted.without(&now).eq(before.anchors());
+        assert!(is_kept(wanted(&key)));
+        while store.inheriting.lock().is_some() {
+            yield_now().await;
+        }
+        assert!(is_kept(wanted(&key)));
+        let other = ProfileKey { namespace: "other".into(), ..key };
+        assert_eq!(wanted(&other), now, "what is added after the start is not inherited");
     }
 }

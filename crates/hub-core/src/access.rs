@@ -381,39 +381,55 @@ struct Anchors {
     readable: bool,
     /// The anchors that were replaced, and whose overlap has not ended.
     retiring: BTreeMap<Overlap, Retiring>,
-    /// The current anchors and those that they replaced, with each set in `inherited` and with none, or why these are
-    /// too large together. Most profiles have inherited the same set.
-    joined: BTreeMap<Arc<BTreeSet<TrustAnchor>>, Option<Result<TrustBundle, TrustError>>>,
-    /// The profiles of the anchors in [`Overlap::INHERITED`]. Each anchor is kept for its own profile only, so that an
+    /// What profiles without inherited anchors publish.
+    joined: Joined,
+    /// The sets in which profiles have inherited the anchors in [`Overlap::INHERITED`]: most have inherited the same.
+    sets: Vec<(BTreeSet<TrustAnchor>, Joined)>,
+    /// The number of the set that a profile has inherited. Each anchor is kept for its own profile only, so that an
     /// anchor added to one profile never reaches another.
-    inherited: BTreeMap<ProfileKey, Arc<BTreeSet<TrustAnchor>>>,
+    inherited: BTreeMap<ProfileKey, usize>,
     /// The number of overlaps that readings began.
     begun: u64,
 }
 
-/// What most profiles have inherited, except after a start in an overlap.
-static NOTHING: BTreeSet<TrustAnchor> = BTreeSet::new();
+/// The current anchors, those that they replaced, and a set that was inherited, or why these are too large together.
+type Joined = Option<Result<TrustBundle, TrustError>>;
 
 impl Anchors {
     /// Joins the anchors after a change of any.
     fn join(&mut self) {
-        let sets: BTreeSet<_> = self.inherited.values().cloned().chain([Arc::default()]).collect();
-        self.joined = sets.into_iter().map(|set| (Arc::clone(&set), self.with(&set))).collect();
+        self.joined = self.with(&BTreeSet::new());
+        let mut sets = std::mem::take(&mut self.sets);
+        for (set, joined) in &mut sets {
+            *joined = self.with(set);
+        }
+        self.sets = sets;
     }
 
-    fn with(&self, inherited: &BTreeSet<TrustAnchor>) -> Option<Result<TrustBundle, TrustError>> {
+    fn with(&self, inherited: &BTreeSet<TrustAnchor>) -> Joined {
         Some(self.current.as_ref()?.with(self.replaced().chain(inherited)))
     }
 
     /// Records what a profile has inherited.
     fn inherit(&mut self, key: &ProfileKey, inherited: BTreeSet<TrustAnchor>) {
-        let known = self.joined.get_key_value(&inherited).map(|(set, _)| Arc::clone(set));
-        let set = known.unwrap_or_else(|| {
-            let set = Arc::new(inherited);
-            self.joined.insert(Arc::clone(&set), self.with(&set));
-            set
+        let known = self.sets.iter().position(|(set, _)| *set == inherited);
+        let number = known.unwrap_or_else(|| {
+            let joined = self.with(&inherited);
+            self.sets.push((inherited, joined));
+            self.sets.len() - 1
         });
-        self.inherited.insert(key.clone(), set);
+        self.inherited.insert(key.clone(), number);
+    }
+
+    /// Ends what was inherited, except for these anchors.
+    fn end_inherited(&mut self, seen: &BTreeSet<TrustAnchor>) {
+        for (set, _) in &mut self.sets {
+            set.retain(|anchor| seen.contains(anchor));
+        }
+        self.inherited.retain(|_, number| !self.sets[*number].0.is_empty());
+        if self.inherited.is_empty() {
+            self.sets.clear();
+        }
     }
 
     /// The anchors that recent readings replaced.
@@ -425,7 +441,7 @@ impl Anchors {
     /// Ends every overlap, since the server was seen with a certificate of the current anchors.
     fn end_overlaps(&mut self) {
         self.retiring.clear();
-        self.inherited.clear();
+        self.end_inherited(&BTreeSet::new());
         self.join();
     }
 
@@ -433,8 +449,8 @@ impl Anchors {
     /// too large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
         let current = self.current.as_ref().filter(|_| self.readable)?;
-        let inherited = self.inherited.get(key).map_or(&NOTHING, |inherited| &**inherited);
-        let joined = self.joined.get(inherited)?.as_ref()?;
+        let set = self.inherited.get(key).map(|number| &self.sets[*number]);
+        let joined = set.map_or(&self.joined, |(_, joined)| joined).as_ref()?;
         Some(Arc::clone(joined.as_ref().unwrap_or(current).pem()))
     }
 }
@@ -599,12 +615,7 @@ impl AccessIndex {
         let end = ending.end();
         if overlap == Overlap::INHERITED {
             let seen = ending.anchors.clone();
-            for (key, inherited) in std::mem::take(&mut anchors.inherited) {
-                let left = &*inherited & &seen;
-                if !left.is_empty() {
-                    anchors.inherit(&key, left);
-                }
-            }
+            anchors.end_inherited(&seen);
         }
         if end != OverlapEnd::Extended {
             anchors.retiring.remove(&overlap);
@@ -663,7 +674,7 @@ impl AccessIndex {
     /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
     pub fn overlap_finding(&self) -> Option<Finding> {
-        let why = self.anchors.joined.get(&NOTHING)?.as_ref()?.as_ref().err()?;
+        let why = self.anchors.joined.as_ref()?.as_ref().err()?;
         let message = format!(
             "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
         );

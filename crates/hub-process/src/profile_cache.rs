@@ -1,6 +1,7 @@
 //! The cache of ClusterProfiles: by namespace and name, and by the cluster that they represent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use hub_api::labels;
 use hub_api::names::{ClusterName, Namespace, ProfileKey};
@@ -60,12 +61,28 @@ impl ProfileCache {
         Some(removed)
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (ProfileKey, &ObservedProfile)> {
-        self.by_name.iter().flat_map(|(namespace, profiles)| {
-            profiles
-                .iter()
-                .map(move |(cluster, known)| (cluster.in_namespace(namespace), &known.observed))
-        })
+    /// Visits so many profiles after this one. Returns the last one, unless there are no more.
+    pub(crate) fn visit_after(
+        &self,
+        last: Option<&ProfileKey>,
+        count: usize,
+        mut visit: impl FnMut(&ProfileKey, &ObservedProfile),
+    ) -> Option<ProfileKey> {
+        let first = last.map_or_else(|| "".into(), |last| last.namespace.clone());
+        let mut left = count;
+        for (namespace, profiles) in self.by_name.range(first..) {
+            let last = last.filter(|last| last.namespace == *namespace);
+            let after = last.map_or(Bound::Unbounded, |last| Bound::Excluded(&last.cluster));
+            for (cluster, known) in profiles.range::<ClusterName, _>((after, Bound::Unbounded)) {
+                let key = cluster.in_namespace(namespace);
+                visit(&key, &known.observed);
+                left -= 1;
+                if left == 0 {
+                    return Some(key);
+                }
+            }
+        }
+        None
     }
 
     /// The profiles that are named after a cluster or whose label names it, and those of its name whose write is pending.
@@ -137,6 +154,27 @@ mod tests {
         }
         cache.remove(&key("b", "one"));
         assert!(cache.namespaces.is_empty());
+    }
+
+    #[test]
+    fn a_few_at_once_visit_each_profile_once() {
+        let mut cache = ProfileCache::default();
+        let keys = [("a", "one"), ("a", "two"), ("b", "one"), ("c", "two")];
+        let keys = keys.map(|(namespace, name)| key(namespace, name));
+        keys.iter().for_each(|key| cache.put(key, profile(key.cluster.as_str())));
+        for count in 1..=5 {
+            let (mut visited, mut last) = (Vec::new(), None);
+            loop {
+                let before = visited.len();
+                let visit = |key: &ProfileKey, _: &ObservedProfile| visited.push(key.clone());
+                last = cache.visit_after(last.as_ref(), count, visit);
+                assert!(visited.len() - before <= count);
+                if last.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(visited, keys, "{count} at once");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -125,27 +125,32 @@ impl Profiles {
         self.cache().get(key).is_some()
     }
 
-    /// Visits every cached profile.
-    pub fn for_each(&self, mut visit: impl FnMut(&ProfileKey, &ObservedProfile)) {
-        for (key, observed) in self.cache().iter() {
-            visit(&key, observed);
+    /// Visits every cached profile: a few at once, so that nothing else waits for long. One that changes meanwhile is
+    /// visited as it was or as it is.
+    pub async fn visit(&self, mut visit: impl FnMut(&ProfileKey, &ObservedProfile)) {
+        let mut last = None;
+        loop {
+            last = self.cache().visit_after(last.as_ref(), AT_ONCE, &mut visit);
+            if last.is_none() {
+                return;
+            }
+            yield_now().await;
         }
     }
 
     /// Queues every cached profile that satisfies a condition, as an update.
-    pub fn enqueue_where(&self, mut concerned: impl FnMut(&ObservedProfile) -> bool) {
-        let cache = self.cache();
-        let keys = cache.iter().filter(|(_, observed)| concerned(observed)).map(|(key, _)| key);
-        let mut keys: Vec<_> = keys.collect();
-        drop(cache);
-        let later = keys.split_off(keys.len().min(AT_ONCE));
-        self.queue.add_all(keys);
-        let queue = Arc::clone(&self.queue);
+    pub fn enqueue_where(
+        self: &Arc<Self>,
+        concerned: impl Fn(&ObservedProfile) -> bool + Send + 'static,
+    ) {
+        let (this, queue) = (Arc::clone(self), Arc::clone(&self.queue));
         self.host.tasks.spawn_once("the queue of profiles", async move {
-            for keys in later.chunks(AT_ONCE) {
-                yield_now().await;
-                queue.add_all(keys.iter().cloned());
-            }
+            let add = move |key: &ProfileKey, observed: &ObservedProfile| {
+                if concerned(observed) {
+                    queue.add_with(key.clone(), Priority::Update);
+                }
+            };
+            this.visit(add).await;
         });
     }
 

@@ -149,7 +149,7 @@ async fn the_profiles_of_a_cluster_are_written_when_it_changes() {
     eventually("they are cached", || profiles.exists(&key("c1")) && profiles.exists(&key("c2")))
         .await;
     let mut names = Vec::new();
-    profiles.for_each(|key, profile| names.push(format!("{key} of {}", profile.manager)));
+    profiles.visit(|key, profile| names.push(format!("{key} of {}", profile.manager))).await;
     assert_eq!(names, ["app/c1 of open-cluster-management", "app/c2 of open-cluster-management"]);
     running.wishes.lock().unwrap().version = Some("v1".to_owned());
     profiles.enqueue_of(&"c2".into());
