@@ -37,6 +37,8 @@ pub(crate) struct Backlog {
     /// The clusters whose existing accounts are not queued.
     pub(crate) clusters: InTurn<ClusterName>,
     pub(crate) keys: InTurn<AccessKey>,
+    /// The first one that is not queued of the objects by which applications find their clusters.
+    pub(crate) integrations: Option<AccessKey>,
 }
 
 #[derive(Default)]
@@ -101,13 +103,21 @@ impl State {
         self.objects.get(key).is_some_and(|found| !settings.is_ours(found))
     }
 
-    /// The objects by which applications find their clusters, and those that such a Secret of another name may keep from
-    /// existing.
-    pub(crate) fn integrations(&self) -> impl Iterator<Item = AccessKey> {
-        let first = AccessKey::MultiKueueCluster("".into());
-        let existing = self.objects.range(first..).map(|(key, _)| key.clone());
+    /// Puts the objects by which applications find their clusters into the backlog, and those that such a Secret of another
+    /// name may keep from existing.
+    pub(crate) fn add_integrations(&mut self) {
         let rivalled = self.rivals.rights_from(ClusterName::from("").in_namespace(&"".into()));
-        existing.chain(rivalled.cloned().map(AccessKey::ClusterSecret))
+        self.backlog.keys.extend(rivalled.cloned().map(AccessKey::ClusterSecret));
+        self.backlog.integrations = Some(AccessKey::MultiKueueCluster("".into()));
+    }
+
+    /// Takes so many of these objects from the backlog.
+    pub(crate) fn take_integrations(&mut self, count: usize) -> Vec<AccessKey> {
+        let Some(first) = self.backlog.integrations.take() else { return Vec::new() };
+        let mut existing = self.objects.range(first..).map(|(key, _)| key.clone());
+        let taken = existing.by_ref().take(count).collect();
+        self.backlog.integrations = existing.next();
+        taken
     }
 
     pub(crate) fn version(&self, key: &AccessKey) -> Option<Version> {

@@ -248,11 +248,10 @@ impl Store {
         let settings = self.settings();
         let names = settings.consumers.names().chain(settings.consumers.unreadable());
         let mut state = self.state.lock();
-        let (clusters, integrations): (Vec<_>, Vec<_>) =
-            (state.known.clusters().cloned().collect(), state.integrations().collect());
-        state.backlog.names.extend(names.cloned());
-        state.backlog.clusters.extend(clusters);
-        state.backlog.keys.extend(integrations);
+        let State { backlog, known, .. } = &mut *state;
+        backlog.names.extend(names.cloned());
+        backlog.clusters.extend(known.clusters().cloned());
+        state.add_integrations();
         drop(state);
         self.has_backlog.notify_one();
     }
@@ -272,6 +271,7 @@ impl Store {
     fn queue_portion(&self) -> bool {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let mut state = self.state.lock();
+        let integrations = state.take_integrations(AT_ONCE);
         let State { backlog, known, .. } = &mut *state;
         let cluster = backlog.clusters.pop();
         let accounts = cluster.as_ref().map(|cluster| known.on(cluster)).unwrap_or_default();
@@ -283,11 +283,15 @@ impl Store {
         let wanted = name.iter().flat_map(|name| settings.objects_of(&fleet, name, None, known));
         let found: BTreeSet<_> = existing.chain(wanted).collect();
         drop(state);
-        let is_any = cluster.is_some() || !keys.is_empty() || ending.is_some() || name.is_some();
+        let is_any = cluster.is_some()
+            || !keys.is_empty()
+            || !integrations.is_empty()
+            || ending.is_some()
+            || name.is_some();
         for account in accounts {
             self.queue_access(&fleet, &account, None);
         }
-        for key in keys {
+        for key in keys.into_iter().chain(integrations) {
             self.queue(&fleet, key);
         }
         for name in ending.iter().chain(&name) {

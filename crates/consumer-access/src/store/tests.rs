@@ -173,6 +173,21 @@ async fn what_no_object_asks_for_is_queued_once_the_last_object_that_cannot_be_d
     assert!(queued(&store).await.iter().any(|key| key.contains("former")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn everything_includes_each_object_of_kueue_and_argo_cd_however_many_there_are() {
+    let store = store();
+    store.host.set_working();
+    let clusters = (0..3 * AT_ONCE).map(|number| ClusterName::from(format!("c{number}").as_str()));
+    let keys: BTreeSet<_> = clusters.map(AccessKey::MultiKueueCluster).collect();
+    for key in &keys {
+        store.set(key, Some(object(&store.settings(), "one", "5")));
+    }
+    let of_kueue = |key: &AccessKey| matches!(key, AccessKey::MultiKueueCluster(_));
+    queued_of(&store, of_kueue).await;
+    store.queue_everything();
+    assert_eq!(queued_of(&store, of_kueue).await.len(), keys.len());
+}
+
 #[tokio::test]
 async fn an_object_that_cannot_be_decoded_is_reported_until_it_can_be() {
     let store = store();
