@@ -17,11 +17,16 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// Each count.
+    #[must_use]
+    pub fn counts(self) -> [usize; 4] {
+        [self.plans, self.decisions, self.matches, self.parses]
+    }
+
     /// Whether each count is at most so many times the other.
     #[must_use]
     pub fn is_at_most(self, times: usize, other: Self) -> bool {
-        let counts = |it: Self| [it.plans, it.decisions, it.matches, it.parses];
-        counts(self).into_iter().zip(counts(other)).all(|(this, other)| this <= times * other)
+        self.counts().into_iter().zip(other.counts()).all(|(this, other)| this <= times * other)
     }
 }
 
