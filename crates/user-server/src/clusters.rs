@@ -5,7 +5,7 @@
 //! server ends a connection whose client resets many streams, and everything on it. A request that switches protocols
 //! has a connection of its own. Each connection is one tunnel, and TLS in it is verified by the CA of the account.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ const UNREAD_OF_ALL: usize = 32 << 20;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 const IDLE_TIMEOUT_OF_MANY: Duration = Duration::from_secs(10);
 const MANY: i64 = 1000;
+/// How many unused pools may be kept in any case.
+const MANY_POOLS: usize = 1000;
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
@@ -80,6 +82,21 @@ struct Pools {
     from: HashMap<Namespace, HashMap<ClusterName, Arc<Pool>>>,
     /// The budget of all connections to each cluster.
     to: HashMap<ClusterName, Budget>,
+    /// How many may be added before the unused ones are forgotten: as many as there are, so that this costs little.
+    room: usize,
+}
+
+impl Pools {
+    fn forget_unused(&mut self) {
+        let Self { from, to, room } = self;
+        from.retain(|_, pools| {
+            pools.retain(|_, pool| !Pool::is_unused(pool));
+            !pools.is_empty()
+        });
+        let used: HashSet<_> = from.values().flat_map(HashMap::keys).collect();
+        to.retain(|cluster, _| used.contains(cluster));
+        *room = from.values().map(HashMap::len).sum::<usize>().max(MANY_POOLS);
+    }
 }
 
 /// The connections from one namespace to one cluster.
@@ -217,8 +234,11 @@ impl Clusters {
 
     /// Forgets the connections to a cluster on which there is no account any more.
     pub(crate) fn forget(&self, cluster: &ClusterName) {
-        let Pools { from, to } = &mut *self.pools.lock();
-        to.remove(cluster);
+        let Pools { from, to, .. } = &mut *self.pools.lock();
+        // A client can ask for such a cluster at any rate.
+        if to.remove(cluster).is_none() {
+            return;
+        }
         from.retain(|_, pools| {
             pools.remove(cluster);
             !pools.is_empty()
@@ -227,13 +247,18 @@ impl Clusters {
 
     /// The connections from a namespace to a cluster, and the budget of all to the cluster.
     fn pool(&self, key: &ProfileKey) -> (Arc<Pool>, Budget) {
-        let Pools { from, to } = &mut *self.pools.lock();
+        let mut pools = self.pools.lock();
+        let is_known =
+            pools.from.get(&key.namespace).is_some_and(|it| it.contains_key(&key.cluster));
+        match pools.room.checked_sub(1) {
+            _ if is_known => {}
+            Some(room) => pools.room = room,
+            None => pools.forget_unused(),
+        }
+        let Pools { from, to, .. } = &mut *pools;
         let unread = to.entry(key.cluster.clone());
         let unread = unread.or_insert_with(|| self.unread.part(UNREAD_OF_CLUSTER)).clone();
         let pools = from.entry(key.namespace.clone()).or_default();
-        if !pools.contains_key(&key.cluster) {
-            pools.retain(|_, pool| !Pool::is_unused(pool));
-        }
         (Arc::clone(pools.entry(key.cluster.clone()).or_default()), unread)
     }
 
@@ -528,19 +553,27 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_is_remembered_while_its_namespace_connects_to_other_clusters() {
+    async fn unused_pools_are_forgotten_in_time_and_none_while_its_failure_is_remembered() {
         let (_, metrics) = Metrics::with("0", UserServerMetrics::register);
         let clusters = Clusters::new(Dialer::new("proxy".to_owned(), 1), 2, metrics);
-        let pool = |name: &str| {
-            clusters.pool(&ProfileKey { namespace: "team".into(), cluster: name.into() }).0
+        let pool = |namespace: &str, name: &str| {
+            clusters.pool(&ProfileKey { namespace: namespace.into(), cluster: name.into() }).0
         };
-        let (tls, failing) = (tls(), pool("failing"));
+        let (tls, failing) = (tls(), pool("team", "failing"));
         let fail = || async { Err("no route".to_owned()) };
         assert!(failing.stream(&tls, fail).await.is_err());
         drop(failing);
-        for (other, is_remembered) in [("a", true), ("b", false)] {
-            pool(other);
-            assert_eq!(pool("failing").opening.lock().await.is_some(), is_remembered, "{other}");
+        for is_remembered in [true, false] {
+            for number in 0..=MANY_POOLS {
+                pool(&format!("{is_remembered}-{number}"), "idle");
+            }
+            let (namespaces, to) = {
+                let pools = clusters.pools.lock();
+                (pools.from.len(), pools.to.len())
+            };
+            assert!(namespaces <= MANY_POOLS + 2 && to <= 2, "{namespaces} {to}");
+            let failed = pool("team", "failing").opening.lock().await.is_some();
+            assert_eq!(failed, is_remembered);
             sleep(FAILED_FOR).await;
         }
     }
