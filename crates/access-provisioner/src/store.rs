@@ -38,8 +38,8 @@ pub(crate) struct Store {
     profiles: Arc<Profiles>,
     manager: ManagerName,
     pub(crate) settings: ProvisionerSettings,
-    /// While what profiles published before this start is still being read.
-    inheriting: Mutex<Option<Inheriting>>,
+    /// Locked before the index.
+    inheritance: Mutex<Inheritance>,
     index: Mutex<AccessIndex>,
     /// Notified when the published server or its anchors change.
     server_changed: Notify,
@@ -50,12 +50,31 @@ pub(crate) struct Store {
     anchor_report: Mutex<Option<AnchorReport>>,
 }
 
-/// The trust anchors that profiles publish and the source lacks are inherited: those of a profile before its first plan.
+/// How far it is known which trust anchors profiles published before the start.
 #[derive(Default)]
-struct Inheriting {
-    reader: AnchorReader,
-    /// Whether there are any.
-    any: bool,
+enum Inheritance {
+    /// The first lists are not complete.
+    #[default]
+    Starting,
+    /// There has been no reading of the source.
+    Unread,
+    /// Profiles are being visited. Whether any publishes anchors that the source lacks.
+    Visiting {
+        reader: AnchorReader,
+        any: bool,
+    },
+    Known,
+}
+
+impl Inheritance {
+    /// Adds the anchors that a profile publishes and the source lacks to the index, before the first plan of the profile.
+    fn inherit(&mut self, index: &mut AccessIndex, key: &ProfileKey, observed: &ObservedProfile) {
+        if let Self::Visiting { reader, any } = self
+            && let Some(anchors) = reader.published(observed, index.provider())
+        {
+            *any |= index.inherit(key, anchors);
+        }
+    }
 }
 
 /// The findings on the trust anchors that do not follow from the index.
@@ -81,7 +100,7 @@ impl Store {
             profiles: Arc::clone(&shared.profiles),
             manager: shared.manager.clone(),
             settings,
-            inheriting: Mutex::default(),
+            inheritance: Mutex::default(),
             index: Mutex::new(index),
             server_changed: Notify::new(),
             gauges,
@@ -94,8 +113,9 @@ impl Store {
     pub(crate) fn desired(&self, key: &ProfileKey, observed: Option<&ObservedProfile>) -> Desired {
         let ours = observed.filter(|observed| self.is_ours(observed));
         let offer = ours.map(|ours| {
-            self.inherit(key, ours);
-            self.index.lock().offer(key, ours)
+            let (mut inheritance, mut index) = (self.inheritance.lock(), self.index.lock());
+            inheritance.inherit(&mut index, key, ours);
+            index.offer(key, ours)
         });
         self.gauges.set(key, observed.zip(offer.as_ref()));
         if self.settings.is_for_own_identity() {
@@ -113,12 +133,11 @@ impl Store {
     /// Begins to work, since every watch has its first list: trust anchors that profiles publish and the source lacks
     /// were replaced while no provisioner ran.
     pub(crate) fn begin(self: &Arc<Self>) {
-        let mut inheriting = self.inheriting.lock();
+        let mut inheritance = self.inheritance.lock();
         // Without a reading, nothing that is published changes; then the first reading starts the overlap.
-        if self.index.lock().current_anchors().is_some() {
-            self.begin_to_inherit(&mut inheriting);
-        }
-        drop(inheriting);
+        let is_read = self.index.lock().current_anchors().is_some();
+        *inheritance = if is_read { self.visit() } else { Inheritance::Unread };
+        drop(inheritance);
         if !self.settings.check_interval.is_zero() {
             let this = Arc::clone(self);
             self.host.tasks.spawn("the checks of the published server", async move {
@@ -135,10 +154,7 @@ impl Store {
         reading: Result<TrustBundle, TrustError>,
     ) {
         let (change, renamed) = {
-            let mut inheriting = self.inheriting.lock();
-            let mut index = self.index.lock();
-            // Under the lock: before the first lists are complete, `begin` runs after this and sees the reading.
-            let late = self.host.is_working() && index.current_anchors().is_none();
+            let (mut inheritance, mut index) = (self.inheritance.lock(), self.index.lock());
             index.set_served(place, content);
             let renamed = index.set_serving_names(place, trust::serving_names(content));
             let change = index.set_anchors(place, reading);
@@ -146,8 +162,8 @@ impl Store {
             if !self.settings.is_for_own_identity() {
                 self.gauges.metrics.trust_anchor_expiry.set(expiry.map_or(0, Timestamp::as_second));
             }
-            if late && change != AnchorChange::None {
-                self.begin_to_inherit(&mut inheriting);
+            if matches!(*inheritance, Inheritance::Unread) && change != AnchorChange::None {
+                *inheritance = self.visit();
             }
             (change, renamed)
         };
@@ -234,31 +250,23 @@ impl Store {
         self.reporter.report(&last.subject, last.uid.as_ref(), findings);
     }
 
-    /// Adds the trust anchors that our profiles publish and the source lacks to the index.
-    fn begin_to_inherit(self: &Arc<Self>, inheriting: &mut Option<Inheriting>) {
-        *inheriting = Some(Inheriting::default());
+    /// Begins to visit our profiles for what they have published.
+    fn visit(self: &Arc<Self>) -> Inheritance {
         let this = Arc::clone(self);
         self.host.tasks.spawn_once("the trust anchors of before the start", async move {
             let inherit = |key: &ProfileKey, observed: &ObservedProfile| {
                 if this.is_ours(observed) {
-                    this.inherit(key, observed);
+                    let mut inheritance = this.inheritance.lock();
+                    inheritance.inherit(&mut this.index.lock(), key, observed);
                 }
             };
             this.profiles.visit(inherit).await;
-            if this.inheriting.lock().take().is_some_and(|inheriting| inheriting.any) {
+            let visited = std::mem::replace(&mut *this.inheritance.lock(), Inheritance::Known);
+            if matches!(visited, Inheritance::Visiting { any: true, .. }) {
                 this.after_inherited();
             }
         });
-    }
-
-    /// The same for one profile.
-    fn inherit(&self, key: &ProfileKey, observed: &ObservedProfile) {
-        let mut inheriting = self.inheriting.lock();
-        let Some(Inheriting { reader, any }) = &mut *inheriting else { return };
-        let mut index = self.index.lock();
-        if let Some(anchors) = reader.published(observed, index.provider()) {
-            *any |= index.inherit(key, anchors);
-        }
+        Inheritance::Visiting { reader: AnchorReader::default(), any: false }
     }
 
     fn after_inherited(self: &Arc<Self>) {
@@ -414,7 +422,7 @@ mod tests {
         };
         let is_kept = |wanted: TrustBundle| wanted.without(&now).eq(before.anchors());
         assert!(is_kept(wanted(&key)));
-        while store.inheriting.lock().is_some() {
+        while !matches!(*store.inheritance.lock(), Inheritance::Known) {
             yield_now().await;
         }
         assert!(is_kept(wanted(&key)));

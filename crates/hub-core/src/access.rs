@@ -381,12 +381,13 @@ struct Anchors {
     readable: bool,
     /// The anchors that were replaced, and whose overlap has not ended.
     retiring: BTreeMap<Overlap, Retiring>,
-    /// What profiles without inherited anchors publish.
-    joined: Joined,
-    /// The sets in which profiles have inherited the anchors in [`Overlap::INHERITED`]: most have inherited the same.
-    sets: Vec<(BTreeSet<TrustAnchor>, Joined)>,
-    /// The number of the set that a profile has inherited. Each anchor is kept for its own profile only, so that an
-    /// anchor added to one profile never reaches another.
+    /// The numbers of the sets in which profiles have inherited the anchors in [`Overlap::INHERITED`]: few, since most have
+    /// inherited the same. The first, from the first reading on, is empty.
+    sets: BTreeMap<BTreeSet<TrustAnchor>, usize>,
+    /// What profiles with each set publish.
+    joined: Vec<Joined>,
+    /// The number of the set that a profile has inherited, if it is not empty. Each anchor is kept for its own profile only,
+    /// so that an anchor added to one profile never reaches another.
     inherited: BTreeMap<ProfileKey, usize>,
     /// The number of overlaps that readings began.
     begun: u64,
@@ -398,38 +399,45 @@ type Joined = Option<Result<TrustBundle, TrustError>>;
 impl Anchors {
     /// Joins the anchors after a change of any.
     fn join(&mut self) {
-        self.joined = self.with(&BTreeSet::new());
-        let mut sets = std::mem::take(&mut self.sets);
-        for (set, joined) in &mut sets {
-            *joined = self.with(set);
+        self.number(BTreeSet::new());
+        let mut joined = vec![None; self.sets.len()];
+        for (set, number) in &self.sets {
+            joined[*number] = self.with(set);
         }
-        self.sets = sets;
+        self.joined = joined;
     }
 
     fn with(&self, inherited: &BTreeSet<TrustAnchor>) -> Joined {
         Some(self.current.as_ref()?.with(self.replaced().chain(inherited)))
     }
 
+    /// The number of a set.
+    fn number(&mut self, set: BTreeSet<TrustAnchor>) -> usize {
+        let next = self.sets.len();
+        *self.sets.entry(set).or_insert(next)
+    }
+
     /// Records what a profile has inherited.
-    fn inherit(&mut self, key: &ProfileKey, inherited: BTreeSet<TrustAnchor>) {
-        let known = self.sets.iter().position(|(set, _)| *set == inherited);
-        let number = known.unwrap_or_else(|| {
-            let joined = self.with(&inherited);
-            self.sets.push((inherited, joined));
-            self.sets.len() - 1
-        });
+    fn inherit(&mut self, key: &ProfileKey, inherited: &BTreeSet<TrustAnchor>) {
+        self.number(BTreeSet::new());
+        let number = self.number(inherited.clone());
+        if number >= self.joined.len() {
+            self.joined.resize(number, None);
+            self.joined.push(self.with(inherited));
+        }
         self.inherited.insert(key.clone(), number);
     }
 
-    /// Ends what was inherited, except for these anchors.
+    /// Ends what was inherited, except for these anchors; [`Self::join`] has to follow.
     fn end_inherited(&mut self, seen: &BTreeSet<TrustAnchor>) {
-        for (set, _) in &mut self.sets {
-            set.retain(|anchor| seen.contains(anchor));
-        }
-        self.inherited.retain(|_, number| !self.sets[*number].0.is_empty());
-        if self.inherited.is_empty() {
-            self.sets.clear();
-        }
+        let before = std::mem::take(&mut self.sets);
+        self.number(BTreeSet::new());
+        let kept = before.into_iter().map(|(set, number)| (number, self.number(&set & seen)));
+        let kept: BTreeMap<_, _> = kept.collect();
+        self.inherited.retain(|_, number| {
+            *number = kept.get(number).copied().unwrap_or_default();
+            *number > 0
+        });
     }
 
     /// The anchors that recent readings replaced.
@@ -449,8 +457,8 @@ impl Anchors {
     /// too large for clients, only the current ones.
     fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
         let current = self.current.as_ref().filter(|_| self.readable)?;
-        let set = self.inherited.get(key).map(|number| &self.sets[*number]);
-        let joined = set.map_or(&self.joined, |(_, joined)| joined).as_ref()?;
+        let number = self.inherited.get(key).copied().unwrap_or_default();
+        let joined = self.joined.get(number)?.as_ref()?;
         Some(Arc::clone(joined.as_ref().unwrap_or(current).pem()))
     }
 }
@@ -588,10 +596,10 @@ impl AccessIndex {
     }
 
     /// Records the anchors that a profile publishes at startup. Those that the source lacks count as replaced just now;
-    /// returns whether there are any. A certificate that is still in the serving Secret has not been replaced:
+    /// returns whether there are any, the first time. A certificate that is still in the serving Secret has not been replaced:
     /// cluster-proxy's own controller publishes the server's certificate, too.
     pub fn inherit(&mut self, key: &ProfileKey, published: &TrustBundle) -> bool {
-        if !self.overlap {
+        if !self.overlap || self.anchors.inherited.contains_key(key) {
             return false;
         }
         let present = self.anchors.current.iter().chain(&self.served);
@@ -603,7 +611,7 @@ impl AccessIndex {
             self.checks.restart();
             let retiring = self.anchors.retiring.entry(Overlap::INHERITED).or_default();
             retiring.anchors.extend(replaced.iter().cloned());
-            self.anchors.inherit(key, replaced);
+            self.anchors.inherit(key, &replaced);
         }
         any
     }
@@ -674,7 +682,7 @@ impl AccessIndex {
     /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
     pub fn overlap_finding(&self) -> Option<Finding> {
-        let why = self.anchors.joined.as_ref()?.as_ref().err()?;
+        let why = self.anchors.joined.first()?.as_ref()?.as_ref().err()?;
         let message = format!(
             "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
         );

@@ -161,7 +161,9 @@ mod tests {
         let mut cache = ProfileCache::default();
         let keys = [("a", "one"), ("a", "two"), ("b", "one"), ("c", "two")];
         let keys = keys.map(|(namespace, name)| key(namespace, name));
-        keys.iter().for_each(|key| cache.put(key, profile(key.cluster.as_str())));
+        for key in &keys {
+            cache.put(key, profile(key.cluster.as_str()));
+        }
         for count in 1..=5 {
             let (mut visited, mut last) = (Vec::new(), None);
             loop {
