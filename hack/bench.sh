@@ -25,7 +25,7 @@ if [ "${1-}" = --vary ]; then
   size=${2%=*} number=${2#*=}
   shift 2
   for factor in 1 2 4 8; do
-    hack/bench.sh "--$size=$((number * factor))" --scenarios restart,heartbeats,losses,labels "$@"
+    hack/bench.sh "--$size=$((number * factor))" --scenarios restart,heartbeats,losses,versions,labels "$@"
   done
   exit
 fi

@@ -38,7 +38,14 @@ pub(crate) struct Backlog {
     pub(crate) clusters: InTurn<ClusterName>,
     pub(crate) keys: InTurn<AccessKey>,
     /// The first one that is not queued of the objects by which applications find their clusters.
-    pub(crate) integrations: Option<AccessKey>,
+    integrations: Option<AccessKey>,
+    /// Whether all of them are to be queued again after the last one, so that nothing keeps the last ones back.
+    integrations_again: bool,
+}
+
+/// Before the first of these objects.
+fn first_integration() -> AccessKey {
+    AccessKey::MultiKueueCluster("".into())
 }
 
 #[derive(Default)]
@@ -108,7 +115,8 @@ impl State {
     pub(crate) fn add_integrations(&mut self) {
         let rivalled = self.rivals.rights_from(ClusterName::from("").in_namespace(&"".into()));
         self.backlog.keys.extend(rivalled.cloned().map(AccessKey::ClusterSecret));
-        self.backlog.integrations = Some(AccessKey::MultiKueueCluster("".into()));
+        self.backlog.integrations_again = self.backlog.integrations.is_some();
+        self.backlog.integrations.get_or_insert_with(first_integration);
     }
 
     /// Takes so many of these objects from the backlog.
@@ -116,7 +124,8 @@ impl State {
         let Some(first) = self.backlog.integrations.take() else { return Vec::new() };
         let mut existing = self.objects.range(first..).map(|(key, _)| key.clone());
         let taken = existing.by_ref().take(count).collect();
-        self.backlog.integrations = existing.next();
+        let again = || std::mem::take(&mut self.backlog.integrations_again).then(first_integration);
+        self.backlog.integrations = existing.next().or_else(again);
         taken
     }
 

@@ -39,8 +39,9 @@ pub(crate) const CLUSTER_ROLES: &str = "clusterroles";
 pub(crate) const ROLES: &str = "roles";
 
 /// The shortest time between two writes that only add names to a Role, since each write has all its names, and between two
-/// plans of the role for tokens, since each visits all accounts: for each [`MANY_NAMES`] of a Role once more.
+/// plans of the role for tokens, since each visits all accounts.
 const WIDENING: Duration = Duration::from_secs(1);
+/// For each so many names of a Role, the time between its writes is longer by [`WIDENING`].
 const MANY_NAMES: usize = 1000;
 
 /// The time between two plans of the role for tokens while its writes fail.

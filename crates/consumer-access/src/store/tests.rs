@@ -186,6 +186,13 @@ async fn everything_includes_each_object_of_kueue_and_argo_cd_however_many_there
     queued_of(&store, of_kueue).await;
     store.queue_everything();
     assert_eq!(queued_of(&store, of_kueue).await.len(), keys.len());
+
+    // Again and again: the last ones have their turn.
+    let portion = |_| {
+        store.queue_everything();
+        store.state.lock().take_integrations(AT_ONCE)
+    };
+    assert_eq!((0..3).flat_map(portion).collect::<BTreeSet<_>>(), keys);
 }
 
 #[tokio::test]
