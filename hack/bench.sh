@@ -5,7 +5,8 @@
 #
 # usage: hack/bench.sh [--debug] [OPTION]...
 #        hack/bench.sh --vary SIZE=NUMBER [OPTION]...   with this size, and with it doubled three times: what a cold
-#                                                       start, a restart, heartbeats, lost clusters and labels cost
+#                                                       start, a restart, heartbeats, lost clusters, versions and
+#                                                       labels cost
 #
 #   --debug   programs without optimization: for counts, not for time and memory
 #   OPTION    of hub-bench: --clusters N, --namespaces B, --accounts M, --scenarios LIST, and others that hack/bench.sh
