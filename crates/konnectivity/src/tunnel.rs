@@ -71,6 +71,12 @@ impl Budget {
         Self::with(limit, Some(self.clone()), None)
     }
 
+    /// Whether there is a clone or a part of it.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// A budget whose bytes also count elsewhere: until what this returns for them is dropped.
     #[must_use]
     pub fn counted(limit: usize, count: impl Fn(usize) -> Guard + Send + Sync + 'static) -> Self {

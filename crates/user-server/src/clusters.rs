@@ -61,7 +61,7 @@ const UNREAD_OF_ALL: usize = 32 << 20;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 const IDLE_TIMEOUT_OF_MANY: Duration = Duration::from_secs(10);
 const MANY: i64 = 1000;
-/// How many unused pools may be kept in any case.
+/// The least number of pools that are added before the unused ones are forgotten.
 const MANY_POOLS: usize = 1000;
 /// How long no connection is tried after one has failed: the requests that wait for it fail with it.
 const FAILED_FOR: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ pub(crate) struct Clusters {
 struct Pools {
     /// The connections from each namespace.
     from: HashMap<Namespace, HashMap<ClusterName, Arc<Pool>>>,
-    /// The budget of all connections to each cluster.
+    /// The budget of all connections to each cluster, at least of those in `from`.
     to: HashMap<ClusterName, Budget>,
     /// How many may be added before the unused ones are forgotten: as many as there are, so that this costs little.
     room: usize,
@@ -94,7 +94,8 @@ impl Pools {
             !pools.is_empty()
         });
         let used: HashSet<_> = from.values().flat_map(HashMap::keys).collect();
-        to.retain(|cluster, _| used.contains(cluster));
+        // A connection that its pool has dropped counts until its last stream has ended.
+        to.retain(|cluster, budget| used.contains(cluster) || budget.is_shared());
         *room = from.values().map(HashMap::len).sum::<usize>().max(MANY_POOLS);
     }
 }
@@ -250,10 +251,11 @@ impl Clusters {
         let mut pools = self.pools.lock();
         let is_known =
             pools.from.get(&key.namespace).is_some_and(|it| it.contains_key(&key.cluster));
-        match pools.room.checked_sub(1) {
-            _ if is_known => {}
-            Some(room) => pools.room = room,
-            None => pools.forget_unused(),
+        if !is_known {
+            match pools.room.checked_sub(1) {
+                Some(room) => pools.room = room,
+                None => pools.forget_unused(),
+            }
         }
         let Pools { from, to, .. } = &mut *pools;
         let unread = to.entry(key.cluster.clone());
