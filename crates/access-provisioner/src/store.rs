@@ -58,11 +58,13 @@ enum Inheritance {
     Starting,
     /// There has been no reading of the source.
     Unread,
-    /// Profiles are being visited. Whether any publishes anchors that the source lacks.
+    /// Profiles are being visited.
     Visiting {
         reader: AnchorReader,
+        /// Whether a profile publishes anchors that the source lacks.
         any: bool,
     },
+    /// All were visited: nothing more is inherited.
     Known,
 }
 
@@ -393,11 +395,7 @@ mod tests {
             check_interval: Duration::ZERO,
             handshake: Arc::new(|_| pending().boxed()),
         };
-        let store = Store::new(&process.shared, settings, EntryMetrics::default());
         let (before, now) = (authority(), authority());
-        store.set_anchors(store.place(), now.pem().as_bytes(), Ok(now.clone()));
-        store.begin();
-
         let key = ProfileKey { namespace: "team".into(), cluster: "c1".into() };
         let manager = process.shared.manager.as_str();
         let labels = [
@@ -415,18 +413,29 @@ mod tests {
                 "status": { "accessProviders": [published] },
             }),
         );
-        let wanted = |key: &ProfileKey| {
-            let entry = store.desired(key, Some(&observed)).status.access_providers.remove(0).1;
-            let ca = entry.unwrap().cluster.unwrap().certificate_authority_data.unwrap();
-            TrustBundle::from_published(&ca.0).unwrap()
-        };
-        let is_kept = |wanted: TrustBundle| wanted.without(&now).eq(before.anchors());
-        assert!(is_kept(wanted(&key)));
-        while !matches!(*store.inheritance.lock(), Inheritance::Known) {
-            yield_now().await;
+        for is_read_before in [true, false] {
+            let store = Store::new(&process.shared, settings.clone(), EntryMetrics::default());
+            let read = || store.set_anchors(store.place(), now.pem().as_bytes(), Ok(now.clone()));
+            if is_read_before {
+                read();
+            }
+            store.begin();
+            if !is_read_before {
+                read();
+            }
+            let wanted = |key: &ProfileKey| {
+                let entry = store.desired(key, Some(&observed)).status.access_providers.remove(0).1;
+                let ca = entry.unwrap().cluster.unwrap().certificate_authority_data.unwrap();
+                TrustBundle::from_published(&ca.0).unwrap()
+            };
+            let is_kept = |wanted: TrustBundle| wanted.without(&now).eq(before.anchors());
+            assert!(is_kept(wanted(&key)));
+            while !matches!(*store.inheritance.lock(), Inheritance::Known) {
+                yield_now().await;
+            }
+            assert!(is_kept(wanted(&key)));
+            let other = ProfileKey { namespace: "other".into(), ..key.clone() };
+            assert_eq!(wanted(&other), now, "what is added after the start is not inherited");
         }
-        assert!(is_kept(wanted(&key)));
-        let other = ProfileKey { namespace: "other".into(), ..key };
-        assert_eq!(wanted(&other), now, "what is added after the start is not inherited");
     }
 }

@@ -382,7 +382,7 @@ struct Anchors {
     /// The anchors that were replaced, and whose overlap has not ended.
     retiring: BTreeMap<Overlap, Retiring>,
     /// The numbers of the sets in which profiles have inherited the anchors in [`Overlap::INHERITED`]: few, since most have
-    /// inherited the same. The first, from the first reading on, is empty.
+    /// inherited the same. The first is empty.
     sets: BTreeMap<BTreeSet<TrustAnchor>, usize>,
     /// What profiles with each set publish.
     joined: Vec<Joined>,
@@ -399,7 +399,6 @@ type Joined = Option<Result<TrustBundle, TrustError>>;
 impl Anchors {
     /// Joins the anchors after a change of any.
     fn join(&mut self) {
-        self.number(BTreeSet::new());
         let mut joined = vec![None; self.sets.len()];
         for (set, number) in &self.sets {
             joined[*number] = self.with(set);
@@ -411,7 +410,7 @@ impl Anchors {
         Some(self.current.as_ref()?.with(self.replaced().chain(inherited)))
     }
 
-    /// The number of a set.
+    /// The number of a set, which is added if it is new.
     fn number(&mut self, set: BTreeSet<TrustAnchor>) -> usize {
         let next = self.sets.len();
         *self.sets.entry(set).or_insert(next)
@@ -419,10 +418,8 @@ impl Anchors {
 
     /// Records what a profile has inherited.
     fn inherit(&mut self, key: &ProfileKey, inherited: &BTreeSet<TrustAnchor>) {
-        self.number(BTreeSet::new());
         let number = self.number(inherited.clone());
-        if number >= self.joined.len() {
-            self.joined.resize(number, None);
+        if number == self.joined.len() {
             self.joined.push(self.with(inherited));
         }
         self.inherited.insert(key.clone(), number);
@@ -431,6 +428,7 @@ impl Anchors {
     /// Ends what was inherited, except for these anchors; [`Self::join`] has to follow.
     fn end_inherited(&mut self, seen: &BTreeSet<TrustAnchor>) {
         let before = std::mem::take(&mut self.sets);
+        // The first one, as in the beginning.
         self.number(BTreeSet::new());
         let kept = before.into_iter().map(|(set, number)| (number, self.number(&set & seen)));
         let kept: BTreeMap<_, _> = kept.collect();
@@ -477,7 +475,11 @@ impl AccessIndex {
             addons_listed: false,
             configuration_read: true,
             place: AnchorPlace(0),
-            anchors: Anchors::default(),
+            anchors: Anchors {
+                sets: [(BTreeSet::new(), 0)].into(),
+                joined: vec![None],
+                ..Anchors::default()
+            },
             checks: Checks::default(),
             served: None,
         }

@@ -120,6 +120,21 @@ fn only_the_anchor_of_the_certificate_that_was_seen_stays() {
     assert_eq!(index.end_overlap(Overlap::INHERITED), OverlapEnd::Ended);
     assert_eq!(index.end_overlap(Overlap::INHERITED), OverlapEnd::Over);
     assert_eq!(anchors(&index, "c1"), bundle(&[ECDSA]));
+
+    // Of each profile its own.
+    let other = include_str!("certificates/namesake-root.crt");
+    let mut index = ready(&[ECDSA]);
+    for (cluster, published) in [("c1", &[RSA, other][..]), ("c2", &[other]), ("c3", &[RSA])] {
+        index.set_addon(&cluster.into(), true);
+        assert!(index.inherit(&key(cluster), &bundle(published)));
+        assert!(!index.inherit(&key(cluster), &bundle(&[RSA, other])), "it has inherited");
+        assert_eq!(anchors(&index, cluster), bundle(&[published, &[ECDSA]].concat()));
+    }
+    sees(&mut index, &presents(&[RSA], &BOTH));
+    assert_eq!(index.end_overlap(Overlap::INHERITED), OverlapEnd::Extended);
+    for (cluster, kept) in [("c1", &[RSA, ECDSA][..]), ("c2", &[ECDSA]), ("c3", &[RSA, ECDSA])] {
+        assert_eq!(anchors(&index, cluster), bundle(kept), "{cluster}");
+    }
 }
 
 #[test]
