@@ -44,7 +44,7 @@ pub(crate) struct Backlog {
 }
 
 /// Before the first of these objects.
-fn first_integration() -> AccessKey {
+fn before_integrations() -> AccessKey {
     AccessKey::MultiKueueCluster("".into())
 }
 
@@ -115,8 +115,8 @@ impl State {
     pub(crate) fn add_integrations(&mut self) {
         let rivalled = self.rivals.rights_from(ClusterName::from("").in_namespace(&"".into()));
         self.backlog.keys.extend(rivalled.cloned().map(AccessKey::ClusterSecret));
-        self.backlog.integrations_again = self.backlog.integrations.is_some();
-        self.backlog.integrations.get_or_insert_with(first_integration);
+        let next = self.backlog.integrations.get_or_insert_with(before_integrations);
+        self.backlog.integrations_again = *next != before_integrations();
     }
 
     /// Takes so many of these objects from the backlog.
@@ -124,7 +124,8 @@ impl State {
         let Some(first) = self.backlog.integrations.take() else { return Vec::new() };
         let mut existing = self.objects.range(first..).map(|(key, _)| key.clone());
         let taken = existing.by_ref().take(count).collect();
-        let again = || std::mem::take(&mut self.backlog.integrations_again).then(first_integration);
+        let again =
+            || std::mem::take(&mut self.backlog.integrations_again).then(before_integrations);
         self.backlog.integrations = existing.next().or_else(again);
         taken
     }

@@ -193,6 +193,7 @@ async fn everything_includes_each_object_of_kueue_and_argo_cd_however_many_there
         store.state.lock().take_integrations(AT_ONCE)
     };
     assert_eq!((0..3).flat_map(portion).collect::<BTreeSet<_>>(), keys);
+    assert_eq!(store.state.lock().take_integrations(AT_ONCE).len(), AT_ONCE, "and then the first");
 }
 
 #[tokio::test]
