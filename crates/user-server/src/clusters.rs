@@ -169,10 +169,8 @@ impl Pool {
         if let Some(slot) = self.take(tls) {
             return Ok(slot);
         }
-        if let Some((at, cause)) = &*failed
-            && at.elapsed() < FAILED_FOR
-        {
-            return Err(cause.clone());
+        if let Some(cause) = remembered(failed.as_ref()) {
+            return Err(cause.to_owned());
         }
         let opening = open();
         finish(async move {
@@ -197,13 +195,16 @@ impl Pool {
 
     /// Whether it has no connection and opens none, and no attempt has failed within [`FAILED_FOR`].
     fn is_unused(this: &Arc<Self>) -> bool {
-        let has_failed = |failed: &Option<(Instant, _)>| {
-            failed.as_ref().is_some_and(|(at, _)| at.elapsed() < FAILED_FOR)
-        };
         Arc::strong_count(this) == 1
             && this.connections.lock().is_empty()
-            && this.opening.try_lock().is_ok_and(|failed| !has_failed(&failed))
+            && this.opening.try_lock().is_ok_and(|failed| remembered(failed.as_ref()).is_none())
     }
+}
+
+/// Why the last attempt to connect has failed, if that was within [`FAILED_FOR`].
+fn remembered(failed: Option<&(Instant, String)>) -> Option<&str> {
+    let (at, cause) = failed?;
+    (at.elapsed() < FAILED_FOR).then_some(cause)
 }
 
 impl Connection {
