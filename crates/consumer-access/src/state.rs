@@ -43,6 +43,13 @@ pub(crate) struct Backlog {
     integrations_again: bool,
 }
 
+impl Backlog {
+    pub(crate) fn is_empty(&self) -> bool {
+        let names = self.ending.count() + self.names.count();
+        names + self.clusters.count() + self.keys.count() == 0 && self.integrations.is_none()
+    }
+}
+
 /// Before the first of these objects.
 fn before_integrations() -> AccessKey {
     AccessKey::MultiKueueCluster("".into())

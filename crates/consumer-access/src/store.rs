@@ -271,6 +271,9 @@ impl Store {
     fn queue_portion(&self) -> bool {
         let (fleet, settings) = (self.fleet.read(), self.settings());
         let mut state = self.state.lock();
+        if state.backlog.is_empty() {
+            return false;
+        }
         let integrations = state.take_integrations(AT_ONCE);
         let State { backlog, known, .. } = &mut *state;
         let cluster = backlog.clusters.pop();
@@ -283,11 +286,6 @@ impl Store {
         let wanted = name.iter().flat_map(|name| settings.objects_of(&fleet, name, None, known));
         let found: BTreeSet<_> = existing.chain(wanted).collect();
         drop(state);
-        let is_any = cluster.is_some()
-            || !keys.is_empty()
-            || !integrations.is_empty()
-            || ending.is_some()
-            || name.is_some();
         for account in accounts {
             self.queue_access(&fleet, &account, None);
         }
@@ -298,7 +296,7 @@ impl Store {
             self.mark(name);
         }
         self.queue_all(&fleet, found);
-        is_any
+        true
     }
 
     /// Queues a few keys at once, and many in portions, so that nothing else waits for long.
