@@ -20,7 +20,7 @@ use hub_core::grant;
 use hub_core::known::Known;
 use hub_core::observed_lease::ObservedLease;
 use hub_core::priority::Priority;
-use hub_core::rights::{COMPONENT, Needs, ObservedRole, PermissionSettings, cleared_by, names_in};
+use hub_core::rights::{COMPONENT, Needs, ObservedRole, PermissionSettings, cleared_by};
 use hub_core::token_names::{MAX_OF_A_CLUSTER, TokenNames, token_names};
 use hub_process::fleet_cache::FleetCache;
 use hub_process::process::Shared;
@@ -411,8 +411,7 @@ impl Store {
         let is_listed = state.listed.contains(&List::Accounts);
         let mut names = is_listed.then(|| state.token_names(&fleet))?;
         if !fleet.is_read() {
-            let before = names_in(role.present().map_or(&[], |role| &role.rules));
-            names.retain(|name| before.contains(name.as_str()));
+            names.retain(|name| role.present().is_some_and(|role| role.names(name.as_str())));
         }
         Some(names)
     }

@@ -26,7 +26,7 @@ use crate::finding::{Finding, Reason, Subject};
 use crate::fleet::Fleet;
 use crate::grant::{self, Grant};
 use crate::known::Known;
-use crate::rights::{ObservedRole, PermissionSettings, each_name_in, names_in, secret_rules};
+use crate::rights::{ObservedRole, PermissionSettings, each_name_in, secret_rules};
 use crate::version::Uid;
 
 /// The labels of these Roles and RoleBindings. One without them has another owner.
@@ -146,9 +146,8 @@ impl ConsumerRole {
         let (field, content, is_same) = match self.kind {
             RoleKind::Role => {
                 let names = Names { settings, fleet, accounts, is_known: consumers.is_read() };
-                let before = observed.map(|role| role.rules.as_slice()).unwrap_or_default();
                 // Without a consumer, it names nothing.
-                let rules = consumer.map(|it| names.rules(it, before)).unwrap_or_default();
+                let rules = consumer.map(|it| names.rules(it, observed)).unwrap_or_default();
                 ("rules", json!(rules), observed.is_some_and(|role| role.rules == rules))
             }
             RoleKind::RoleBinding => {
@@ -217,17 +216,17 @@ struct Names<'a> {
 
 impl Names<'_> {
     /// The rules of a Role.
-    fn rules(&self, consumer: &Consumer, observed: &[PolicyRule]) -> Vec<PolicyRule> {
-        let before = names_in(observed);
+    fn rules(&self, consumer: &Consumer, observed: Option<&ObservedRole>) -> Vec<PolicyRule> {
         let suffix = format!("-{}", consumer.account);
-        let known = before.iter().filter_map(|name| name.strip_suffix(suffix.as_str()));
+        let before = observed.into_iter().flat_map(|role| each_name_in(&role.rules));
+        let known = before.filter_map(|name| name.strip_suffix(suffix.as_str()));
         let candidates = self.fleet.candidates_in(consumer.namespace()).cloned();
         let clusters: BTreeSet<_> = candidates.chain(known.map(ClusterName::from)).collect();
         let mut names = Vec::new();
         for cluster in clusters {
             let key = AccountKey { cluster, account: consumer.account.clone() };
             let name = key.copy_name();
-            if self.has(consumer, &key, before.contains(name.as_str())) {
+            if self.has(consumer, &key, observed.is_some_and(|role| role.names(&name))) {
                 names.push(name);
             }
         }

@@ -329,12 +329,6 @@ fn sorted(rules: Option<Vec<PolicyRule>>) -> Vec<PolicyRule> {
 }
 
 /// The names of objects in these rules.
-#[must_use]
-pub fn names_in(rules: &[PolicyRule]) -> BTreeSet<&str> {
-    each_name_in(rules).collect()
-}
-
-/// The same, as they stand there.
 pub(crate) fn each_name_in(rules: &[PolicyRule]) -> impl Iterator<Item = &str> {
     rules.iter().flat_map(|rule| rule.resource_names.iter().flatten()).map(String::as_str)
 }
