@@ -7,9 +7,10 @@
 //! trust anchors are published together. This module decides *which* anchors; its owner, which has a clock and can
 //! connect to the proxy, ends overlaps ([`AccessIndex::end_overlap`], [`AccessIndex::observe`]).
 
+mod anchors;
 mod server;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hub_api::cluster_profile::{AccessProvider, Cluster, NamedExtension};
@@ -21,7 +22,8 @@ use k8s_openapi::ByteString;
 use serde_json::json;
 use strum::{EnumMessage, IntoStaticStr, VariantArray};
 
-use self::server::{Checks, Retiring};
+use self::anchors::Anchors;
+use self::server::Checks;
 use crate::endpoint::{self, ServerAddress, ServerTemplate};
 use crate::finding::{Finding, Reason};
 use crate::fleet::{Fleet, ObservedCluster};
@@ -29,9 +31,10 @@ use crate::known::Known;
 use crate::own_identity;
 use crate::profile::{Desired, DesiredStatus, ObservedProfile};
 use crate::status_text::StatusText;
-use crate::trust::{CaKind, CaReference, TrustAnchor, TrustBundle, TrustError};
+use crate::trust::{CaKind, CaReference, TrustBundle, TrustError};
 
-pub use self::server::{OverlapEnd, Presented, PublishedServer, ServerState, Sighting};
+pub use self::anchors::{AnchorChange, Overlap, OverlapEnd};
+pub use self::server::{Presented, PublishedServer, ServerState, Sighting};
 
 /// The provider name that OCM uses and consumers configure.
 pub const DEFAULT_PROVIDER: &str = "open-cluster-management";
@@ -327,30 +330,10 @@ fn usable(endpoint: &ClientConfig) -> Result<(String, TrustBundle), String> {
     Ok((url, bundle))
 }
 
-/// Identifies anchors that were replaced together, and stay published until their overlap ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Overlap(u64);
-
-impl Overlap {
-    /// The overlap of all anchors that profiles published at startup and the source lacked: replaced while no provisioner
-    /// ran.
-    pub const INHERITED: Self = Self(0);
-}
-
 /// Identifies a location of the trust anchors, which changes with the proxy's configuration. Readings from an earlier
 /// location are ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AnchorPlace(u64);
-
-/// The effect of a new reading of the trust anchors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AnchorChange {
-    None,
-    /// Published entries change, or no new entry is published.
-    Changed,
-    /// Published entries change; the replaced anchors stay until this overlap ends.
-    Overlapping(Overlap),
-}
 
 /// The state that decides our entry in every profile.
 #[derive(Debug)]
@@ -373,94 +356,6 @@ pub struct AccessIndex {
     served: Option<TrustBundle>,
 }
 
-#[derive(Debug, Default)]
-struct Anchors {
-    /// The latest valid reading.
-    current: Option<TrustBundle>,
-    /// Whether the latest reading was valid.
-    readable: bool,
-    /// The anchors that were replaced, and whose overlap has not ended.
-    retiring: BTreeMap<Overlap, Retiring>,
-    /// The numbers of the sets in which profiles have inherited the anchors in [`Overlap::INHERITED`]: few, since most have
-    /// inherited the same. The first is empty.
-    sets: BTreeMap<BTreeSet<TrustAnchor>, usize>,
-    /// What profiles with each set publish.
-    joined: Vec<Joined>,
-    /// The number of the set that a profile has inherited, if it is not empty. Each anchor is kept for its own profile only,
-    /// so that an anchor added to one profile never reaches another.
-    inherited: BTreeMap<ProfileKey, usize>,
-    /// The number of overlaps that readings began.
-    begun: u64,
-}
-
-/// The current anchors, those that they replaced, and a set that was inherited, or why these are too large together.
-type Joined = Option<Result<TrustBundle, TrustError>>;
-
-impl Anchors {
-    /// Joins the anchors after a change of any.
-    fn join(&mut self) {
-        let mut joined = vec![None; self.sets.len()];
-        for (set, number) in &self.sets {
-            joined[*number] = self.with(set);
-        }
-        self.joined = joined;
-    }
-
-    fn with(&self, inherited: &BTreeSet<TrustAnchor>) -> Joined {
-        Some(self.current.as_ref()?.with(self.replaced().chain(inherited)))
-    }
-
-    /// The number of a set, which is added if it is new.
-    fn number(&mut self, set: BTreeSet<TrustAnchor>) -> usize {
-        let next = self.sets.len();
-        *self.sets.entry(set).or_insert(next)
-    }
-
-    /// Records what a profile has inherited.
-    fn inherit(&mut self, key: &ProfileKey, inherited: &BTreeSet<TrustAnchor>) {
-        let number = self.number(inherited.clone());
-        if number == self.joined.len() {
-            self.joined.push(self.with(inherited));
-        }
-        self.inherited.insert(key.clone(), number);
-    }
-
-    /// Ends what was inherited, except for these anchors; [`Self::join`] has to follow.
-    fn end_inherited(&mut self, seen: &BTreeSet<TrustAnchor>) {
-        let before = std::mem::take(&mut self.sets);
-        // The first one, as in the beginning.
-        self.number(BTreeSet::new());
-        let kept = before.into_iter().map(|(set, number)| (number, self.number(&set & seen)));
-        let kept: BTreeMap<_, _> = kept.collect();
-        self.inherited.retain(|_, number| {
-            *number = kept.get(number).copied().unwrap_or_default();
-            *number > 0
-        });
-    }
-
-    /// The anchors that recent readings replaced.
-    fn replaced(&self) -> impl Iterator<Item = &TrustAnchor> {
-        let read = self.retiring.iter().filter(|(overlap, _)| **overlap != Overlap::INHERITED);
-        read.flat_map(|(_, retiring)| &retiring.anchors)
-    }
-
-    /// Ends every overlap, since the server was seen with a certificate of the current anchors.
-    fn end_overlaps(&mut self) {
-        self.retiring.clear();
-        self.end_inherited(&BTreeSet::new());
-        self.join();
-    }
-
-    /// The PEM text for one profile: the current anchors, and those whose overlap has not ended. If the bundle would be
-    /// too large for clients, only the current ones.
-    fn published_to(&self, key: &ProfileKey) -> Option<Arc<str>> {
-        let current = self.current.as_ref().filter(|_| self.readable)?;
-        let number = self.inherited.get(key).copied().unwrap_or_default();
-        let joined = self.joined.get(number)?.as_ref()?;
-        Some(Arc::clone(joined.as_ref().unwrap_or(current).pem()))
-    }
-}
-
 impl AccessIndex {
     /// An empty index, whose offers keep existing entries. `overlap`: whether replaced anchors stay published for a
     /// while.
@@ -475,11 +370,7 @@ impl AccessIndex {
             addons_listed: false,
             configuration_read: true,
             place: AnchorPlace(0),
-            anchors: Anchors {
-                sets: [(BTreeSet::new(), 0)].into(),
-                joined: vec![None],
-                ..Anchors::default()
-            },
+            anchors: Anchors::default(),
             checks: Checks::default(),
             served: None,
         }
@@ -513,7 +404,7 @@ impl AccessIndex {
     /// The anchors of the latest valid reading.
     #[must_use]
     pub fn current_anchors(&self) -> Option<&TrustBundle> {
-        self.anchors.current.as_ref()
+        self.anchors.current()
     }
 
     /// Records the proxy's namespace; returns whether anything changes. The anchors at the old location are not those
@@ -523,7 +414,7 @@ impl AccessIndex {
         if changed {
             self.configuration = configuration;
             self.place = AnchorPlace(self.place.0 + 1);
-            self.anchors.readable = false;
+            self.anchors.set_unreadable();
             self.checks = Checks::default();
         }
         changed
@@ -569,28 +460,15 @@ impl AccessIndex {
         if place != self.place {
             return AnchorChange::None;
         }
-        let anchors = &mut self.anchors;
-        let was_readable = std::mem::replace(&mut anchors.readable, true);
-        if anchors.current.as_ref() == Some(&new) {
-            return if was_readable { AnchorChange::None } else { AnchorChange::Changed };
+        if self.anchors.current() != Some(&new) {
+            self.checks.restart();
         }
-        self.checks.restart();
-        let old = anchors.current.replace(new.clone());
-        let replaced: BTreeSet<_> = old.iter().flat_map(|old| old.without(&new)).cloned().collect();
-        if replaced.is_empty() || !self.overlap {
-            anchors.join();
-            return AnchorChange::Changed;
-        }
-        anchors.begun += 1;
-        let overlap = Overlap(anchors.begun);
-        anchors.retiring.insert(overlap, Retiring::new(replaced));
-        anchors.join();
-        AnchorChange::Overlapping(overlap)
+        self.anchors.read(&new, self.overlap)
     }
 
     /// Records that the trust anchors at a location do not exist or cannot be read. Published entries are kept.
     pub fn anchors_unknown(&mut self, place: AnchorPlace) -> AnchorChange {
-        if place == self.place && std::mem::replace(&mut self.anchors.readable, false) {
+        if place == self.place && self.anchors.set_unreadable() {
             AnchorChange::Changed
         } else {
             AnchorChange::None
@@ -601,37 +479,16 @@ impl AccessIndex {
     /// returns whether there are any, the first time. A certificate that is still in the serving Secret has not been replaced:
     /// cluster-proxy's own controller publishes the server's certificate, too.
     pub fn inherit(&mut self, key: &ProfileKey, published: &TrustBundle) -> bool {
-        if !self.overlap || self.anchors.inherited.contains_key(key) {
-            return false;
-        }
-        let present = self.anchors.current.iter().chain(&self.served);
-        let present: BTreeSet<_> = present.flat_map(TrustBundle::anchors).collect();
-        let replaced = published.anchors().filter(|anchor| !present.contains(anchor));
-        let replaced: BTreeSet<_> = replaced.cloned().collect();
-        let any = !replaced.is_empty();
+        let any = self.overlap && self.anchors.inherit(key, published, self.served.as_ref());
         if any {
             self.checks.restart();
-            let retiring = self.anchors.retiring.entry(Overlap::INHERITED).or_default();
-            retiring.anchors.extend(replaced.iter().cloned());
-            self.anchors.inherit(key, &replaced);
         }
         any
     }
 
     /// Ends an overlap, except for anchors with whose certificate the server was seen since it began.
     pub fn end_overlap(&mut self, overlap: Overlap) -> OverlapEnd {
-        let anchors = &mut self.anchors;
-        let Some(ending) = anchors.retiring.get_mut(&overlap) else { return OverlapEnd::Over };
-        let end = ending.end();
-        if overlap == Overlap::INHERITED {
-            let seen = ending.anchors.clone();
-            anchors.end_inherited(&seen);
-        }
-        if end != OverlapEnd::Extended {
-            anchors.retiring.remove(&overlap);
-        }
-        anchors.join();
-        end
+        self.anchors.end_overlap(overlap)
     }
 
     /// Decides our entry in one profile.
@@ -684,7 +541,7 @@ impl AccessIndex {
     /// and clients that reach a server with the old certificate fail until it is replaced.
     #[must_use]
     pub fn overlap_finding(&self) -> Option<Finding> {
-        let why = self.anchors.joined.first()?.as_ref()?.as_ref().err()?;
+        let why = self.anchors.too_large()?;
         let message = format!(
             "replaced trust anchors are not published beside the new ones until their overlap ends: together, {why}"
         );

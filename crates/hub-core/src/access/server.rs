@@ -110,43 +110,6 @@ impl PublishedServer {
     }
 }
 
-/// Anchors that were replaced together.
-#[derive(Debug, Default)]
-pub(super) struct Retiring {
-    pub anchors: BTreeSet<TrustAnchor>,
-    /// Those of them with whose certificate the server was seen since the overlap began or was extended.
-    seen: BTreeSet<TrustAnchor>,
-    /// Whether the overlap was extended.
-    is_extended: bool,
-}
-
-/// The result of a call that ends an overlap.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OverlapEnd {
-    /// It had ended before.
-    Over,
-    Ended,
-    /// The server was seen with a certificate of replaced anchors, which therefore stay for another overlap.
-    Extended,
-}
-
-impl Retiring {
-    pub fn new(anchors: BTreeSet<TrustAnchor>) -> Self {
-        Self { anchors, ..Self::default() }
-    }
-
-    /// Ends the overlap, except for anchors with whose certificate the server was seen.
-    pub fn end(&mut self) -> OverlapEnd {
-        self.anchors = std::mem::take(&mut self.seen);
-        self.is_extended = !self.anchors.is_empty();
-        if self.is_extended { OverlapEnd::Extended } else { OverlapEnd::Ended }
-    }
-
-    fn observe(&mut self, verified_by: &BTreeSet<TrustAnchor>) {
-        self.seen.extend(self.anchors.intersection(verified_by).cloned());
-    }
-}
-
 /// What is known about the published server.
 #[derive(Debug, Default)]
 pub(super) struct Checks {
@@ -227,16 +190,15 @@ impl AccessIndex {
                 (ServerAddress { host: self.host(|| None)?, port: USER_SERVER.1 }, self.hosts())
             }
         };
-        let current = self.anchors.current.clone().filter(|_| self.anchors.readable)?;
-        let retiring = self.anchors.retiring.values();
-        let replaced = retiring.flat_map(|it| &it.anchors).cloned().collect();
+        let current = self.anchors.readable()?.clone();
+        let replaced = self.anchors.replaced().cloned().collect();
         Some(PublishedServer { address, hosts, current, replaced })
     }
 
     /// Whether replaced anchors are published.
     #[must_use]
     pub fn is_overlapping(&self) -> bool {
-        !self.anchors.retiring.is_empty()
+        self.anchors.is_overlapping()
     }
 
     /// Records what a handshake with the server has shown; returns whether published entries change. Nothing changes if
@@ -262,8 +224,7 @@ impl AccessIndex {
             (ServerState::Ok, _) => self.checks.confirmations += 1,
             (ServerState::OldCertificate, Sighting::Presented(presented)) => {
                 self.checks.confirmations = 0;
-                let retiring = self.anchors.retiring.values_mut();
-                retiring.for_each(|it| it.observe(&presented.verified_by));
+                self.anchors.observe(&presented.verified_by);
             }
             _ => self.checks.confirmations = 0,
         }
@@ -302,8 +263,7 @@ impl AccessIndex {
     pub fn server_finding(&self) -> Option<Finding> {
         let host = self.server()?.address.host;
         let (state, detail) = self.checks.last.as_ref()?;
-        let is_extended = self.anchors.retiring.values().any(|retiring| retiring.is_extended);
-        if *state == ServerState::OldCertificate && is_extended {
+        if *state == ServerState::OldCertificate && self.anchors.is_extended() {
             let restart = match (&self.source, &self.configuration) {
                 (AccessSource::ClusterProxy { .. }, Known::Present(namespace)) => {
                     let service = USER_SERVER.0;
