@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use hub_api::labels::SYNC_TO_NAMESPACES;
 use hub_core::action::Action;
-use hub_core::consumer_access::{AccessName, AccessRules, Consumers};
+use hub_core::consumer_access::{AccessName, AccessRules, Consumers, PlacementName};
 use hub_core::finding::Reason;
+use hub_core::fleet::Fleet;
 use hub_core::known::Known;
 use hub_core::profile::ObservedProfile;
 use hub_core::protected::ProtectedNamespaces;
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::queue::AT_ONCE;
 use super::*;
 use crate::ConsumerAccess;
 use crate::watches::{DecisionSink, WatchSink, now};
