@@ -63,6 +63,7 @@ struct Kind {
 struct Event {
     version: u64,
     kind: &'static str,
+    place: Place,
     object: Bytes,
 }
 
@@ -99,12 +100,15 @@ impl Target {
         self.query.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    /// What a list or a watch shows of an object, if it selects it.
-    fn shown(&self, bytes: &Bytes) -> Option<Bytes> {
+    /// What a list or a watch shows of an object, if it selects it. Only what depends on its content is decoded: a list for
+    /// one name or namespace looks at all objects of its kind.
+    fn shown(&self, place: &Place, bytes: &Bytes) -> Option<Bytes> {
         let (labels, fields) = (self.parameter("labelSelector"), self.parameter("fieldSelector"));
         let namespace = self.place.0.as_str();
-        if labels.is_empty() && fields.is_empty() && namespace.is_empty() && !self.is_partial {
-            return Some(bytes.clone());
+        let is_selected = fields.strip_prefix("metadata.name=").is_none_or(|name| place.1 == name)
+            && (namespace.is_empty() || place.0 == namespace);
+        if !is_selected || (labels.is_empty() && !self.is_partial) {
+            return is_selected.then(|| bytes.clone());
         }
         let object: Value = serde_json::from_slice(bytes).ok()?;
         let metadata = &object["metadata"];
@@ -113,14 +117,11 @@ impl Target {
             Some((key, value)) => metadata["labels"][key] == value,
             None => metadata["labels"].get(part).is_some(),
         };
-        let is_selected = labels.split(',').all(has)
-            && fields.strip_prefix("metadata.name=").is_none_or(|name| metadata["name"] == name)
-            && (namespace.is_empty() || metadata["namespace"] == namespace);
         let partial = || {
             let (version, kind) = ("meta.k8s.io/v1", "PartialObjectMetadata");
             json!({ "apiVersion": version, "kind": kind, "metadata": metadata }).to_string().into()
         };
-        is_selected.then(|| if self.is_partial { partial() } else { bytes.clone() })
+        labels.split(',').all(has).then(|| if self.is_partial { partial() } else { bytes.clone() })
     }
 }
 
@@ -184,7 +185,7 @@ impl Server {
         let mut selected = kind
             .objects
             .range(after..)
-            .filter_map(|(place, bytes)| Some((place, target.shown(bytes)?)));
+            .filter_map(|(place, bytes)| Some((place, target.shown(place, bytes)?)));
         let page: Vec<_> = selected.by_ref().take(limit).collect();
         let next = selected
             .next()
@@ -222,8 +223,9 @@ impl Server {
         } else {
             let since = kind.events.partition_point(|event| event.version <= from);
             let events = kind.events.range(since..);
-            let shown =
-                events.filter_map(|event| Some(line(event.kind, &target.shown(&event.object)?)));
+            let shown = events.filter_map(|event| {
+                Some(line(event.kind, &target.shown(&event.place, &event.object)?))
+            });
             shown.flatten().collect()
         };
         (lines, version, Arc::clone(&kind.changed).notified_owned())
@@ -298,8 +300,8 @@ impl Stored {
         let (version, of) = self.kind(plural);
         object["metadata"]["resourceVersion"] = version.to_string().into();
         let object = Bytes::from(object.to_string());
-        of.objects.insert(place, object.clone());
-        of.events.push_back(Event { version, kind, object: object.clone() });
+        of.objects.insert(place.clone(), object.clone());
+        of.events.push_back(Event { version, kind, place, object: object.clone() });
         if of.events.len() > HISTORY {
             of.forgotten = of.events.pop_front().map_or(0, |event| event.version);
         }
