@@ -1,6 +1,7 @@
 //! Text that shares its memory, however many objects contain it.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::Deref;
@@ -9,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 /// A text that shares its memory with every equal one: a hub repeats the names of its clusters and namespaces, the keys
 /// and values of labels, and the CA bundle of its proxy in thousands of objects. Not for secrets, which must be wiped.
 /// Two pointers are followed to the text, so that each use of it takes one word: there are ten times as many uses.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Text(Arc<Box<str>>);
 
 /// The texts in use, and those that went out of use since unused texts were last removed.
@@ -78,6 +79,19 @@ impl Deref for Text {
 
     fn deref(&self) -> &str {
         &self.0
+    }
+}
+
+impl Ord for Text {
+    /// Equal texts share their memory, so they need not be read: most keys that are compared have a part in common.
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl PartialOrd for Text {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
