@@ -5,15 +5,19 @@
 use std::time::Duration;
 
 use clusterprofile_cli::{profile_version, table};
+use hub_api::cluster_access::ClusterAccess;
+use hub_api::names::ApiKind;
 use hub_api::workloads::Deployment;
 use hub_core::access::PublishedServer;
-use hub_core::consumer_access::{COMPONENT, INSTALLATION};
+use hub_core::consumer_access::{
+    AccessKind, COMPONENT, INSTALLATION, MULTI_KUEUE_CLUSTER, MULTI_KUEUE_CONFIG,
+};
 use hub_core::profile::ObservedProfile;
 use hub_runtime::write::error::summary;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use tokio::time::{Instant, sleep};
 
 use crate::cli::{CheckArgs, ObjectName};
@@ -27,18 +31,14 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// How many of the objects that are left are named.
 const SHOWN: usize = 5;
 
-const CLUSTER_ACCESS: (&str, &str, &str) =
-    ("access.open-cluster-management.io", "v1alpha1", "ClusterAccess");
-
-/// The kinds that declare access, and those that consumer access creates on the hub: group, version and kind. Cluster
-/// Secrets of Argo CD are not among them: they contain no token, and the hub deletes them with their ClusterAccess.
-const EQUIPMENT: [(&str, &str, &str); 6] = [
-    CLUSTER_ACCESS,
-    ("authentication.open-cluster-management.io", "v1beta1", "ManagedServiceAccount"),
-    ("work.open-cluster-management.io", "v1", "ManifestWork"),
-    ("rbac.open-cluster-management.io", "v1alpha1", "ClusterPermission"),
-    ("kueue.x-k8s.io", "v1beta2", "MultiKueueCluster"),
-    ("kueue.x-k8s.io", "v1beta2", "MultiKueueConfig"),
+/// The kinds that consumer access creates on the hub. Cluster Secrets of Argo CD are not among them: they contain no token,
+/// and the hub deletes them with their ClusterAccess.
+const EQUIPMENT: [ApiKind; 5] = [
+    AccessKind::Account.api(),
+    AccessKind::ManifestWork.api(),
+    AccessKind::ClusterPermission.api(),
+    MULTI_KUEUE_CLUSTER,
+    MULTI_KUEUE_CONFIG,
 ];
 
 /// What is expected, and why it is met, or why not.
@@ -68,12 +68,11 @@ pub async fn check(args: &CheckArgs) -> Result<(Vec<u8>, Option<String>), Failur
 async fn look(client: &Client, args: &CheckArgs) -> Vec<Expectation> {
     let mut found = Vec::new();
     if let Some(installation) = &args.expect_withdrawn {
-        for gvk @ (group, version, kind) in EQUIPMENT {
-            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-            let (component, controller) = COMPONENT;
-            let labels = format!("{component}={controller},{INSTALLATION}={installation}");
-            let params = ListParams::default();
-            let params = if gvk == CLUSTER_ACCESS { params } else { params.labels(&labels) };
+        let (component, controller) = COMPONENT;
+        let labels = format!("{component}={controller},{INSTALLATION}={installation}");
+        let ours = EQUIPMENT.map(|kind| (kind.resource(), ListParams::default().labels(&labels)));
+        let declared = (ClusterAccess::api_resource(), ListParams::default());
+        for (kind, params) in [declared].into_iter().chain(ours) {
             found.push((kind.plural.clone(), withdrawn(client, &kind, &params).await));
         }
     }

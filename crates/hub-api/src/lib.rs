@@ -8,7 +8,6 @@
 //! | [`managed_cluster_addon`] | `ManagedClusterAddOn`, `addon.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_proxy_configuration`] | `ManagedProxyConfiguration`, `proxy.open-cluster-management.io/v1alpha1` | no |
 //! | [`managed_service_account`] | `ManagedServiceAccount`, `authentication.open-cluster-management.io/v1beta1` | one condition; accounts of consumers |
-//! | [`manifest_work`] | `ManifestWork`, `work.open-cluster-management.io/v1` | permissions of consumers on clusters |
 //! | [`secret`] | `Secret`, `v1`, in a type that never prints its data | copies of tokens |
 //! | [`workloads`] | `Deployment`, `apps/v1`, and `Pod`, `v1`, with the fields that the commands read | the Pod of a test |
 //! | [`cluster_access`] | `ClusterAccess`, `access.open-cluster-management.io/v1alpha1` | its status |
@@ -38,7 +37,6 @@ pub mod managed_cluster_set;
 pub mod managed_cluster_set_binding;
 pub mod managed_proxy_configuration;
 pub mod managed_service_account;
-pub mod manifest_work;
 pub mod names;
 pub mod secret;
 pub mod text;

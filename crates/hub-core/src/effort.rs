@@ -22,12 +22,6 @@ impl Effort {
     pub fn counts(self) -> [usize; 4] {
         [self.plans, self.decisions, self.matches, self.parses]
     }
-
-    /// Whether each count is at most so many times the other.
-    #[must_use]
-    pub fn is_at_most(self, times: usize, other: Self) -> bool {
-        self.counts().into_iter().zip(other.counts()).all(|(this, other)| this <= times * other)
-    }
 }
 
 thread_local! {

@@ -19,7 +19,6 @@ use hub_api::managed_cluster_set::ManagedClusterSet;
 use hub_api::managed_cluster_set_binding::ManagedClusterSetBinding;
 use hub_api::managed_proxy_configuration::ManagedProxyConfiguration;
 use hub_api::managed_service_account::ManagedServiceAccount;
-use hub_api::manifest_work::ManifestWork;
 use kube::{CustomResourceExt, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -149,7 +148,6 @@ fn every_object_that_upstream_allows_decodes() {
     assert_decodes::<ManagedClusterAddOn>(&upstream::crd(ADDONS));
     assert_decodes::<ManagedProxyConfiguration>(&upstream::crd(PROXIES));
     assert_decodes::<ManagedServiceAccount>(&upstream::crd(ACCOUNTS));
-    assert_decodes::<ManifestWork>(&upstream::crd(WORKS));
     for (file, version) in SERVED {
         for sample in samples::of(schema_of(&upstream::crd_in(file, version))) {
             for entry in sample["status"]["accessProviders"].as_array().into_iter().flatten() {
