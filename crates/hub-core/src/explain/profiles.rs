@@ -241,8 +241,8 @@ impl Pair<'_> {
             // Without its user server, which is off by default, cluster-proxy's chart creates no such Secret.
             Withheld::NoTrustAnchor => (
                 Object::cluster_scoped("Secret", access::SERVING_CERT_SECRET),
-                "helm upgrade cluster-proxy ocm/cluster-proxy --namespace open-cluster-management-addon \
-                 --reset-then-reuse-values --set enableServiceProxy=true --set userServer.enabled=true"
+                "helm upgrade cluster-proxy ocm/cluster-proxy --version VERSION \
+                 --namespace open-cluster-management-addon --reset-then-reuse-values --set enableServiceProxy=true --set userServer.enabled=true"
                     .to_owned(),
             ),
             Withheld::InvalidClusterName

@@ -138,6 +138,21 @@ fn each_granted_cluster_takes_one_write_and_the_list_of_all_one_more() {
 }
 
 #[test]
+fn another_object_in_the_namespace_takes_a_list_over_without_a_write() {
+    let of = |name: &str, created: u64, identity: &str| {
+        let kueue = json!({ "configs": [{ "name": "multikueue" }] });
+        json!({ "namespace": "team", "name": name, "created": created, "identity": identity, "multiKueue": kueue })
+    };
+    let (old, new) = (of("app", 1, "Copy"), of("app-own", 2, "Own"));
+    let (mut world, fleet) = (settled(&["a", "b"]), granting(&["a", "b"]));
+    for objects in [json!([old, new]), json!([new])] {
+        world.settle(&settings_of(&objects), &fleet);
+        assert!(world.writes().is_empty(), "{objects}");
+    }
+    assert_eq!(world.listed(), ["a", "b"]);
+}
+
+#[test]
 fn what_is_no_longer_granted_or_declared_is_deleted_and_an_empty_list_with_it() {
     let protected = AccessSettings { protected: "team".parse().unwrap(), ..settings() };
     let unbound = fleet([member("a", "prod"), member("b", "prod"), exclusive("prod")]);
