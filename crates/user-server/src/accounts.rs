@@ -15,7 +15,7 @@ use hub_core::own_identity::{Authorities, KeyDigest};
 use hub_core::trust::BUNDLE_SIZE_LIMIT;
 use hub_process::fleet_cache::FleetCache;
 use hub_runtime::observe::report::Reporter;
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable};
+use hub_runtime::watch::{ObjectKey, Unreadable};
 use konnectivity::{Credentials, Dialer};
 use parking_lot::Mutex;
 use rustls::client::Resumption;
@@ -100,6 +100,27 @@ impl Accounts {
         Ok(reported.account.clone())
     }
 
+    /// The watch shows the Secret of the account on a cluster, or that it does not exist any more.
+    pub(crate) fn show(&self, key: &ObjectKey, secret: Option<Result<Secret, Unreadable>>) {
+        let cluster = ClusterName::new(key.namespace.clone());
+        // A Secret that cannot be read counts as missing: what is known may be out of date.
+        let Some(Ok(secret)) = secret else {
+            self.known.lock().others.remove(&cluster);
+            return self.set(cluster, None);
+        };
+        // First, since the cluster may come meanwhile.
+        self.known.lock().others.insert(cluster.clone());
+        if !is_cluster(&self.fleet.read(), &cluster) {
+            return;
+        }
+        self.known.lock().others.remove(&cluster);
+        let reported = read(&secret, self.known.lock().reported.get(&cluster));
+        if reported.is_none() {
+            tracing::warn!(%cluster, "the Secret of the user server's account has no usable token and ca.crt");
+        }
+        self.set(cluster, reported);
+    }
+
     fn set(&self, cluster: ClusterName, reported: Option<Reported>) {
         let mut known = self.known.lock();
         let keys = reported.as_ref().map(|reported| reported.keys.clone()).unwrap_or_default();
@@ -120,31 +141,6 @@ impl Accounts {
             Some(reported) => known.reported.insert(cluster, reported),
             None => known.reported.remove(&cluster),
         };
-    }
-}
-
-impl Sink<Secret> for Accounts {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        // A Secret that cannot be read counts as missing: what is known may be out of date.
-        let Ok(secret) = object else { return self.delete(key) };
-        let cluster = ClusterName::new(key.namespace.clone());
-        // First, since the cluster may come meanwhile.
-        self.known.lock().others.insert(cluster.clone());
-        if !is_cluster(&self.fleet.read(), &cluster) {
-            return;
-        }
-        self.known.lock().others.remove(&cluster);
-        let reported = read(&secret, self.known.lock().reported.get(&cluster));
-        if reported.is_none() {
-            tracing::warn!(%cluster, "the Secret of the user server's account has no usable token and ca.crt");
-        }
-        self.set(cluster, reported);
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        let cluster = ClusterName::new(key.namespace.clone());
-        self.known.lock().others.remove(&cluster);
-        self.set(cluster, None);
     }
 }
 
@@ -213,7 +209,8 @@ impl ProxySecrets {
         Self { dialer, settings, known: Arc::default() }
     }
 
-    fn set(&self, name: &Text, secret: Option<Secret>) {
+    /// The watch shows a Secret, or that it does not exist any more or cannot be read.
+    pub(crate) fn set(&self, name: &Text, secret: Option<Secret>) {
         let mut known = self.known.lock();
         match secret {
             Some(secret) => known.insert(name.clone(), secret),
@@ -231,15 +228,5 @@ impl ProxySecrets {
                 Err(error) => tracing::warn!("credentials for the proxy server: {error}"),
             }
         }
-    }
-}
-
-impl Sink<Secret> for ProxySecrets {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        self.set(&key.name, object.ok());
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.set(&key.name, None);
     }
 }

@@ -14,7 +14,7 @@ use hub_process::process::Shared;
 use hub_runtime::host::{HeldWatch, Watches};
 use hub_runtime::observe::health::Health;
 use hub_runtime::observe::serving_certificate::ServingCertificate;
-use hub_runtime::watch::{ObjectKey, Sink, Unreadable, Watch};
+use hub_runtime::watch::{Each, Watch};
 use konnectivity::Dialer;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
@@ -33,6 +33,9 @@ use crate::settings::UserServerSettings;
 
 /// The interval of the checks behind readiness.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The watch on all accounts.
+const ACCOUNTS: &str = "secrets (accounts)";
 
 /// The names of the readiness conditions.
 const PROXY_SERVER: &str = "proxy server";
@@ -92,56 +95,6 @@ impl UserServer {
             (OnceLock::new(), LateWatches::default(), Mutex::new(Some((listener, certificate))));
         Self { settings, dialer, entry, health, watches, late, listener }
     }
-
-    fn needed<S>(&self, resource: &'static str, sink: S) -> Needed<S> {
-        Needed { sink, resource, admission: self.entry.admission.clone() }
-    }
-}
-
-/// Secrets without which no request is admitted.
-struct Needed<S> {
-    sink: S,
-    resource: &'static str,
-    admission: Admission,
-}
-
-impl<S: Sink<Secret>> Sink<Secret> for Needed<S> {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        self.sink.apply(key, object);
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.sink.delete(key);
-    }
-
-    fn listed(&mut self) {
-        self.admission.set_read(self.resource, true);
-    }
-
-    fn unread(&mut self) {
-        self.admission.set_read(self.resource, false);
-    }
-}
-
-/// Lists the account of one cluster. What changes later is an event of the watch on all accounts, so this one ends.
-struct Late {
-    accounts: Accounts,
-    cluster: ClusterName,
-    watches: LateWatches,
-}
-
-impl Sink<Secret> for Late {
-    fn apply(&mut self, key: &ObjectKey, object: Result<Secret, Unreadable>) {
-        self.accounts.apply(key, object);
-    }
-
-    fn delete(&mut self, key: &ObjectKey) {
-        self.accounts.delete(key);
-    }
-
-    fn listed(&mut self) {
-        self.watches.lock().remove(&self.cluster);
-    }
 }
 
 impl Controller for UserServer {
@@ -162,16 +115,28 @@ impl Controller for UserServer {
             ("secrets (CA of the proxy server)", &proxy.ca_secret),
         ] {
             let watch = Watch::<Secret>::all(resource).in_namespace(proxy.namespace.as_str());
-            watches.watch(watch.named(name), self.needed(resource, secrets.clone()));
+            let sink = Each {
+                store: (secrets.clone(), self.entry.admission.clone(), resource),
+                set: |(secrets, ..), key, secret| {
+                    secrets.set(&key.name, secret.and_then(Result::ok));
+                },
+                // Without them, no request is admitted.
+                set_read: |(_, admission, what), is_read| admission.set_read(what, is_read),
+            };
+            watches.watch(watch.named(name), sink);
         }
     }
 
     fn begin(&self) {
         // Not before clusters are known.
         if let Some(watches) = self.watches.get() {
-            let resource = "secrets (accounts)";
-            let accounts = Watch::<Secret>::all(resource).named(self.settings.account.as_str());
-            watches.watch(accounts, self.needed(resource, self.entry.accounts.clone()));
+            let watch = Watch::<Secret>::all(ACCOUNTS).named(self.settings.account.as_str());
+            let sink = Each {
+                store: (self.entry.accounts.clone(), self.entry.admission.clone()),
+                set: |(accounts, _), key, secret| accounts.show(key, secret),
+                set_read: |(_, admission), is_read| admission.set_read(ACCOUNTS, is_read),
+            };
+            watches.watch(watch, sink);
         }
     }
 
@@ -187,10 +152,17 @@ impl Controller for UserServer {
             let account = account.named(self.settings.account.as_str());
             let mut late = self.late.lock();
             late.remove(cluster);
-            let accounts = self.entry.accounts.clone();
-            let listed =
-                Late { accounts, cluster: cluster.clone(), watches: Arc::clone(&self.late) };
-            late.insert(cluster.clone(), watches.watch_while_held(account, listed));
+            let sink = Each {
+                store: (self.entry.accounts.clone(), cluster.clone(), Arc::clone(&self.late)),
+                set: |(accounts, ..), key, secret| accounts.show(key, secret),
+                // What changes later is an event of the watch on all accounts, so this one ends.
+                set_read: |(_, cluster, late), is_read| {
+                    if is_read {
+                        late.lock().remove(cluster);
+                    }
+                },
+            };
+            late.insert(cluster.clone(), watches.watch_while_held(account, sink));
         }
     }
 
