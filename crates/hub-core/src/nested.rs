@@ -16,19 +16,13 @@ pub fn remove<K: Ord, L: Ord, V>(
     removed
 }
 
-/// Removes a value of a key, and the key with its last value; returns whether that was the last one.
-pub fn remove_value<K: Ord, V: Ord>(
-    all: &mut BTreeMap<K, BTreeSet<V>>,
-    key: &K,
-    value: &V,
-) -> bool {
-    let Some(values) = all.get_mut(key) else { return false };
+/// Removes a value of a key, and the key with its last value.
+pub fn remove_value<K: Ord, V: Ord>(all: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
+    let Some(values) = all.get_mut(key) else { return };
     values.remove(value);
-    let is_last = values.is_empty();
-    if is_last {
+    if values.is_empty() {
         all.remove(key);
     }
-    is_last
 }
 
 /// Pairs that are found by either side.
