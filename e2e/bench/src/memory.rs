@@ -107,8 +107,11 @@ impl Target {
         let namespace = self.place.0.as_str();
         let is_selected = fields.strip_prefix("metadata.name=").is_none_or(|name| place.1 == name)
             && (namespace.is_empty() || place.0 == namespace);
-        if !is_selected || (labels.is_empty() && !self.is_partial) {
-            return is_selected.then(|| bytes.clone());
+        if !is_selected {
+            return None;
+        }
+        if labels.is_empty() && !self.is_partial {
+            return Some(bytes.clone());
         }
         let object: Value = serde_json::from_slice(bytes).ok()?;
         let metadata = &object["metadata"];

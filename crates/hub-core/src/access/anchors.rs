@@ -101,14 +101,14 @@ impl Anchors {
     }
 
     /// Records a valid reading, and whether those that it replaces stay for an overlap.
-    pub fn read(&mut self, new: &TrustBundle, overlap: bool) -> AnchorChange {
+    pub fn read(&mut self, new: &TrustBundle, has_overlap: bool) -> AnchorChange {
         let was_readable = std::mem::replace(&mut self.is_readable, true);
         if self.current.as_ref() == Some(new) {
             return if was_readable { AnchorChange::None } else { AnchorChange::Changed };
         }
         let old = self.current.replace(new.clone());
         let replaced: BTreeSet<_> = old.iter().flat_map(|old| old.without(new)).cloned().collect();
-        let change = if replaced.is_empty() || !overlap {
+        let change = if replaced.is_empty() || !has_overlap {
             AnchorChange::Changed
         } else {
             self.begun += 1;
