@@ -109,7 +109,8 @@ pub(crate) async fn serve(
 type Accepted = tokio_rustls::server::TlsStream<TcpStream>;
 
 /// Ends the connection of a client that is gone, such as one that has lost power: if it acknowledges no keepalive, or no
-/// data for as long as that takes. The kernel sends no keepalive while data is not acknowledged.
+/// data for as long as that takes. The kernel sends no keepalive while data is not acknowledged, and does not tell such a
+/// client from one that reads nothing.
 fn end_if_dead(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);

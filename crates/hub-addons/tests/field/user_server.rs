@@ -182,17 +182,30 @@ async fn new_requests_get_503_while_grants_or_tokens_could_not_be_read_for_a_min
         let mut rules = rules.into_iter();
         [(); 3].map(|()| rules.next().unwrap_or_default())
     });
-    hub.grant_service_account(HOME, "user-server", vec![reviews]).await.unwrap();
-    let remove = ["delete", "clusterrolebinding", &stage.permission];
-    succeeded(hub.kubectl(&remove).await.unwrap());
-    // Ends the open watches.
-    hub.stop_api_server().await.unwrap();
-    hub.start_api_server().await.unwrap();
-    stage.refuses(other, "cannot be decided at the moment", Duration::from_mins(4)).await;
-    hub.grant_service_account(HOME, "user-server", vec![fleet]).await.unwrap();
-    stage.refuses(other, "can no longer read its secrets (accounts)", SOON).await;
-    // More than the buffers in between can contain.
+    let losing = async {
+        hub.grant_service_account(HOME, "user-server", vec![reviews]).await.unwrap();
+        let remove = ["delete", "clusterrolebinding", &stage.permission];
+        succeeded(hub.kubectl(&remove).await.unwrap());
+        // Ends the open watches.
+        hub.stop_api_server().await.unwrap();
+        hub.start_api_server().await.unwrap();
+        stage.refuses(other, "cannot be decided at the moment", Duration::from_mins(4)).await;
+        hub.grant_service_account(HOME, "user-server", vec![fleet]).await.unwrap();
+        stage.refuses(other, "can no longer read its secrets (accounts)", SOON).await;
+    };
     let mut part = vec![0; 1 << 20];
+    // A client that reads nothing for 90 seconds counts as gone.
+    let reading = async {
+        loop {
+            open.read_exact(&mut part).await.unwrap();
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        () = losing => {}
+        () = reading => {}
+    }
+    // More than the buffers in between can contain.
     for _ in 0..64 {
         open.read_exact(&mut part).await.unwrap();
     }
