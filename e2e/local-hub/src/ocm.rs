@@ -360,11 +360,21 @@ impl Fleet {
         }
     }
 
-    /// Creates everything, bindings last, so that controllers see complete clusters first.
+    /// Creates everything, bindings last.
     pub async fn create(&self, client: &Client) -> Result<(), HubError> {
+        self.create_clusters(client).await?;
+        self.bind(client).await
+    }
+
+    /// Creates everything but the bindings.
+    pub async fn create_clusters(&self, client: &Client) -> Result<(), HubError> {
         create_all(client, self.namespaces.iter().map(|name| namespace(name))).await?;
         create_all(client, [cluster_set(&self.set)]).await?;
-        create_all(client, self.clusters.iter().map(|name| self.cluster(name))).await?;
+        create_all(client, self.clusters.iter().map(|name| self.cluster(name))).await
+    }
+
+    /// Creates the bindings.
+    pub async fn bind(&self, client: &Client) -> Result<(), HubError> {
         create_all(client, self.namespaces.iter().map(|namespace| bound(namespace, &self.set)))
             .await
     }

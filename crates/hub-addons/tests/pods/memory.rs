@@ -88,12 +88,12 @@ async fn thousands_of_profiles_are_kept_within_the_memory_that_the_chart_request
     let requested = quantity(resources.requests.as_ref());
     stage.install(&[ONE, &format!("resources.limits.memory={}Mi", requested >> 20)]).await;
     let fleet = ocm::Fleet::of(500, 6);
-    fleet.create(&stage.ocm).await.unwrap();
+    stage.create(&fleet).await;
     for namespace in &fleet.namespaces {
         stage.shows(namespace, &fleet.clusters).await;
     }
     within_its_limit(&stage, "profiles").await;
-    stage.each_was_written_once(500 * 6).await;
+    stage.each_was_written_once(500 * 6, false).await;
 }
 
 /// In the part `load` of `hack/test.sh`: the API server needs minutes for 105 000 writes, and 8 GB of memory. Beside it, a

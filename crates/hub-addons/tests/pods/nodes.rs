@@ -73,11 +73,11 @@ async fn the_replicas_of_a_controller_run_on_different_nodes_and_are_restricted(
 #[tokio::test]
 async fn nothing_is_written_twice_while_pods_are_replaced_or_evicted() {
     let Some(stage) = Stage::start(2, &[]).await else { return };
-    ocm::Fleet::of(START, 2).create(&stage.ocm).await.unwrap();
+    stage.create(&ocm::Fleet::of(START, 2)).await;
     let clusters =
         join_during(&stage, START, stage.install(&["podAnnotations.replaced=yes"]).boxed_local())
             .await;
-    stage.each_was_written_once(clusters * 2).await;
+    stage.each_was_written_once(clusters * 2, false).await;
 
     let leader = stage.leader("profiles", "").await.name_any();
     let evicted = async {
@@ -86,7 +86,7 @@ async fn nothing_is_written_twice_while_pods_are_replaced_or_evicted() {
         stage.rolled_out("profiles").await;
     };
     let clusters = join_during(&stage, clusters, evicted.boxed_local()).await;
-    stage.each_was_written_once(clusters * 2).await;
+    stage.each_was_written_once(clusters * 2, false).await;
 }
 
 /// Clusters join the fleet's set, one after the other, until something else has happened. Returns how many there are, once
@@ -130,7 +130,7 @@ async fn join_during(stage: &Stage, joined: usize, happens: LocalBoxFuture<'_, (
 async fn when_a_node_stops_the_lease_moves_and_nothing_is_written_twice() {
     let Some(stage) = Stage::start(2, &[]).await else { return };
     let fleet = ocm::Fleet::of(START, 2);
-    fleet.create(&stage.ocm).await.unwrap();
+    stage.create(&fleet).await;
     for namespace in &fleet.namespaces {
         stage.shows(namespace, &fleet.clusters).await;
     }
@@ -141,5 +141,5 @@ async fn when_a_node_stops_the_lease_moves_and_nothing_is_written_twice() {
         assert_ne!(node_of(&follower), node_of(&leader));
     };
     let clusters = join_during(&stage, START, stopped.boxed_local()).await;
-    stage.each_was_written_once(clusters * 2).await;
+    stage.each_was_written_once(clusters * 2, true).await;
 }
