@@ -605,7 +605,7 @@ fn same_entries(one: &[Value], other: &[Value]) -> bool {
         list.sort_unstable();
         list
     };
-    sorted(one) == sorted(other)
+    one.len() == other.len() && sorted(one) == sorted(other)
 }
 
 /// The JSON of an API type. These types have string keys and finite numbers, so serialization cannot fail.

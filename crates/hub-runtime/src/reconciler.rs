@@ -19,6 +19,7 @@ use hub_core::version::{Uid, Version};
 use kube::core::Resource;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::queue::Outcome;
@@ -34,7 +35,7 @@ pub trait Objects: Send + Sync + 'static {
     /// An object to create.
     type Create: Serialize + Send + Sync;
     /// A merge patch.
-    type Patch: Serialize + Send + Sync;
+    type Patch: Into<Value> + Send + Sync;
     /// What a plan contains besides the write: findings, states.
     type Plan: Send + Sync;
 
@@ -145,7 +146,10 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         }
         let Some(verb) = action.verb() else { return settled(objects, key, plan, is_free) };
         let target = objects.target(key);
-        let content = content(&action);
+        // The API types have string keys and finite numbers, so serialization cannot fail.
+        let write =
+            action.map(|object| serde_json::to_vec(&object).unwrap_or_default(), Into::into);
+        let content = content(&write);
         if let Some(delayed) = work.delays(key, target.resource, verb, content) {
             objects.blocked(key, verb);
             if let Some(error) = delayed.error {
@@ -156,25 +160,24 @@ async fn reconcile<O: Objects>(objects: &O, key: &O::Key) -> Outcome {
         if shown.is_some() {
             work.written.planned(key);
         }
-        let (left, object) = match target
-            .write(&work.host().client, &work.host().writer, &action, O::HAS_STATUS)
-            .await
-        {
+        let (expected, uid) = (write.version().cloned(), write.uid().cloned());
+        let (client, writer) = (&work.host().client, &work.host().writer);
+        let (left, object) = match target.write(client, writer, write, O::HAS_STATUS).await {
             Ok(response) => response,
             Err(error)
                 if !has_read
                     && matches!(error.category, Category::Conflict | Category::AlreadyExists) =>
             {
-                (shown, has_read) = match read(objects, key, action.verb()).await {
+                (shown, has_read) = match read(objects, key, Some(verb)).await {
                     Ok(read) => (Some(read), true),
                     Err(outcome) => return outcome,
                 };
                 continue;
             }
-            Err(error) => return failed(objects, key, action.uid(), &plan, &error),
+            Err(error) => return failed(objects, key, uid.as_ref(), &plan, &error),
         };
         work.accepted(key, target.resource, verb, content);
-        let is_unchanged = matches!(&left, Left::Exists(left) if action.version() == Some(left));
+        let is_unchanged = matches!(&left, Left::Exists(left) if expected.as_ref() == Some(left));
         let is_held = verb == "delete" && matches!(left, Left::Exists(_));
         if is_unchanged && !is_held {
             let error = WriteError::ineffective(target.resource, target.full_name);

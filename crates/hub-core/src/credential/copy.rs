@@ -9,6 +9,7 @@ use hub_api::text::Text;
 use hub_api::{Unreadable, cluster_profile, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::credential::source::{Credential, ENTRIES, Fingerprint, UID_MAX_LENGTH};
@@ -286,6 +287,12 @@ pub struct Patch {
     metadata: ObjectMeta,
     /// A value of `None` removes a key; `None` for the map removes all data.
     data: Option<BTreeMap<String, Option<SecretBytes>>>,
+}
+
+impl From<Box<Patch>> for Value {
+    fn from(patch: Box<Patch>) -> Self {
+        json!(patch)
+    }
 }
 
 /// Whether OCM's syncer creates copies with such metadata.

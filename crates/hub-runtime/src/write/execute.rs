@@ -12,8 +12,8 @@ use kube::api::{
     Preconditions, Request as Requests,
 };
 use kube::{Client, Resource};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::info;
 
@@ -129,49 +129,40 @@ impl Target {
     /// # Errors
     ///
     /// The write has failed.
-    pub async fn write<C: Serialize, P: Serialize>(
+    pub async fn write(
         &self,
         client: &Client,
         writer: &Writer,
-        write: &Action<C, P>,
+        write: Write,
         returns_created: bool,
     ) -> Result<(Left, String), WriteError> {
         let verb = write.verb().unwrap_or_default();
-        let invalid = |error: serde_json::Error| {
-            WriteError::new(
-                verb,
-                self.resource,
-                &self.full_name,
-                Category::Invalid,
-                error.to_string(),
-            )
-        };
         let field_manager = self.field_manager.map(str::to_owned);
         let patching =
             PatchParams { field_manager: field_manager.clone(), ..PatchParams::default() };
         let (requests, name) = (&self.requests, &*self.name);
-        let gone = || Left::Gone(write.uid().cloned().unwrap_or_else(|| "".into()));
+        let is_by_uid = matches!(write, Action::DeleteByUid(_));
+        let gone = Left::Gone(write.uid().cloned().unwrap_or_else(|| "".into()));
         let (request, done) = match write {
-            Action::Nothing => return Ok((gone(), String::new())),
+            Action::Nothing => return Ok((gone, String::new())),
             Action::Create(object) => {
                 let params = PostParams { field_manager, ..PostParams::default() };
-                let body = serde_json::to_vec(object).map_err(invalid)?;
-                let create = requests.create(&params, body);
+                let create = requests.create(&params, object);
                 (if returns_created { create } else { create.map(metadata_only) }, "created")
             }
             Action::Patch(version, patch) => {
-                let patch = Patch::Merge(under(version, json!(patch)));
+                let patch = Patch::Merge(under(&version, patch));
                 (requests.patch(name, &patching, &patch).map(metadata_only), "updated")
             }
             Action::PatchStatus(version, patch) => {
-                let patch = status_request(version, json!(patch));
+                let patch = status_request(&version, patch);
                 (patch_status(requests, name, &patching, patch).map(metadata_only), "")
             }
             Action::Delete(version) => {
                 let version = (&version.uid, Some(&*version.resource_version));
                 (requests.delete(name, &only(version)), "deleted")
             }
-            Action::DeleteByUid(uid) => (requests.delete(name, &only((uid, None))), "deleted"),
+            Action::DeleteByUid(uid) => (requests.delete(name, &only((&uid, None))), "deleted"),
         };
         let sending = async {
             let text = client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
@@ -183,10 +174,10 @@ impl Target {
             Ok(response) => response,
             // The object is gone, and another may have its name.
             Err(error)
-                if matches!(write, Action::DeleteByUid(_))
+                if is_by_uid
                     && matches!(error.category, Category::NotFound | Category::Conflict) =>
             {
-                return Ok((gone(), String::new()));
+                return Ok((gone, String::new()));
             }
             Err(error) => return Err(error),
         };
@@ -196,20 +187,23 @@ impl Target {
         // If a finalizer delays the delete, the response contains the object with its deletionTimestamp.
         let is_gone = verb == "delete"
             && (response.kind == "Status" || response.metadata.deletion_timestamp.is_none());
-        let left = if is_gone { gone() } else { Left::Exists(response.metadata.into()) };
+        let left = if is_gone { gone } else { Left::Exists(response.metadata.into()) };
         Ok((left, text))
     }
 }
 
+/// A write as it is sent: the object to create is JSON. It may contain a token, so nothing prints it.
+pub type Write = Action<Vec<u8>, Value>;
+
 /// Distinguishes what two writes of the same verb would make of an object.
-pub fn content<C: Serialize, P: Serialize>(write: &Action<C, P>) -> u64 {
-    let content = match write {
-        Action::Create(object) => serde_json::to_vec(object),
-        Action::Patch(_, patch) | Action::PatchStatus(_, patch) => serde_json::to_vec(patch),
-        Action::Nothing | Action::Delete(_) | Action::DeleteByUid(_) => Ok(Vec::new()),
-    };
+#[must_use]
+pub fn content(write: &Write) -> u64 {
     let mut hasher = DefaultHasher::new();
-    content.unwrap_or_default().hash(&mut hasher);
+    match write {
+        Action::Create(object) => object.hash(&mut hasher),
+        Action::Patch(_, patch) | Action::PatchStatus(_, patch) => patch.hash(&mut hasher),
+        Action::Nothing | Action::Delete(_) | Action::DeleteByUid(_) => {}
+    }
     hasher.finish()
 }
 
@@ -339,7 +333,7 @@ mod tests {
         let (there, broken) = (failure(409, "AlreadyExists"), failure(500, "InternalError"));
         let exists = || Ok(Left::Exists(version()));
         let gone = || Ok(Left::Gone("u1".into()));
-        let create = Action::Create(json!({}));
+        let create = Action::Create(b"{}".to_vec());
         let patch = Action::Patch(version(), json!({}));
         let patch_status = Action::PatchStatus(version(), json!({}));
         let delete = Action::Delete(version());
@@ -365,7 +359,7 @@ mod tests {
             (&by_uid, &broken, Err(Category::Internal)),
         ] {
             let (client, writer) = responding(*code, response);
-            let written = target().write(&client, &writer, write, *code == 201).await;
+            let written = target().write(&client, &writer, write.clone(), *code == 201).await;
             let found = written.map(|(left, _)| left).map_err(|error| error.category);
             assert_eq!(found, left, "{write:?}: {response}");
         }
